@@ -1,0 +1,79 @@
+import type { ClusterInstance } from '@orbweaver/cluster'
+import { duration, grouped, now } from '../printer.js'
+import type { Printer } from '../printer.js'
+import type { World } from '../world.js'
+
+export interface FailoverResult {
+  readonly oldMaster: string
+  readonly newMaster: string
+  /** From the end of the promotion to the moment the router knew. */
+  readonly masterKnownMs: number
+  readonly failedWrites: number
+  /** Acknowledged and not there afterwards. */
+  readonly lostWrites: number
+}
+
+/** Writers at work during the failover. */
+const WRITERS = 16
+/** Writes go on for this long before and after the switch. */
+const MARGIN_MS = 300
+
+/** Makes another instance the master in the middle of writes, and counts what was refused and what was lost. */
+export async function failOver({ cluster, router }: World, printer: Printer, signal: AbortSignal): Promise<{ ok: boolean; result: FailoverResult }> {
+  const replicaset = cluster.config.replicasets.at(-1)!
+  const old = cluster.masterOf(replicaset.id)
+  const next = cluster.instances.find((instance) => instance.replicasetId === replicaset.id && instance !== old) ?? old
+  printer.title(`A failover in the middle of writes: replicaset ${replicaset.id}, from ${old.name} to ${next.name}`)
+
+  const acknowledged = new Set<number>()
+  let failed = 0
+  let lastError = ''
+  let longest = 0
+  let isRunning = true
+  let lastId = 0
+  const write = async (): Promise<void> => {
+    while (isRunning && !signal.aborted) {
+      const id = ++lastId
+      const bucketId = router.bucketId(id)
+      if (router.locate(bucketId) !== replicaset.id) continue
+      const started = now()
+      try {
+        await router.callrw(bucketId, 'visit.add', [id, bucketId, id])
+        acknowledged.add(id)
+      } catch (error) {
+        failed++
+        lastError = (error as Error).message
+      }
+      longest = Math.max(longest, now() - started)
+    }
+  }
+  const writers = Array.from({ length: WRITERS }, write)
+  const { promoteMs, masterKnownMs } = await promoteAmidst({ router }, next, replicaset.id)
+  isRunning = false
+  await Promise.all(writers)
+
+  const stored = new Set<number>()
+  for (const [ids] of (await router.mapCallrw<[number[]]>('visit.ids')).values()) for (const id of ids) stored.add(id)
+  const lost = [...acknowledged].filter((id) => !stored.has(id)).length
+  printer.say(`${next.name} became the master in ${duration(promoteMs)}; the router knew ${duration(masterKnownMs)} later, from the event box.status`)
+  printer.say(`${grouped(acknowledged.size)} writes were acknowledged, ${failed} failed${failed > 0 ? ` (${lastError})` : ''}, ${lost} were lost; the longest waited ${duration(longest)}`)
+  const result = { oldMaster: old.name, newMaster: next.name, masterKnownMs: Number(masterKnownMs.toFixed(1)), failedWrites: failed, lostWrites: lost }
+  return { ok: failed === 0 && lost === 0 && acknowledged.size > 0, result }
+}
+
+async function promoteAmidst({ router }: Pick<World, 'router'>, next: ClusterInstance, replicasetId: string): Promise<{ promoteMs: number; masterKnownMs: number }> {
+  const replicaset = router.routeAll().get(replicasetId)!
+  await new Promise((resolve) => setTimeout(resolve, MARGIN_MS))
+  const known = whenMaster(replicaset, next.id)
+  const started = now()
+  await next.promote()
+  const promoted = now()
+  const knownAt = await known
+  await new Promise((resolve) => setTimeout(resolve, MARGIN_MS))
+  return { promoteMs: promoted - started, masterKnownMs: Math.max(0, knownAt - promoted) }
+}
+
+async function whenMaster(replicaset: { master(): { id: string } | undefined; changes(): AsyncIterable<{ master: string | undefined }> }, id: string): Promise<number> {
+  for await (const { master } of replicaset.changes()) if (master === id) return now()
+  throw new Error(`The replicaset was closed before ${id} became its master`)
+}

@@ -1,0 +1,282 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { connect, systemClock } from '@orbweaver/connection'
+import { ConfigError, InvalidArgumentError } from '@orbweaver/iproto'
+import { bucketForceCreateCall, idealBalance, readBucketForceCreate } from '@orbweaver/vshard'
+import type { ClusterConfig, ReplicasetConfig } from '@orbweaver/vshard'
+import { embeddedEngine } from './embedded-instance.js'
+import type { EngineDriver, RunningInstance, SetUp } from './engine-driver.js'
+import { layOut } from './layout.js'
+
+export interface ClusterOptions {
+  /** Default 2. */
+  readonly replicasets?: number
+  /** Instances of each replicaset. Default 3. */
+  readonly instances?: number
+  /** Default 3,000, as vshard's. */
+  readonly bucketCount?: number
+  /** Whether errors and results call instances by uuid or by name. Default `uuid`. */
+  readonly identification?: 'uuid' | 'name'
+  /** The login of routers, replicas and tools. Default `orbweaver`. */
+  readonly user?: string
+  readonly password?: string
+  /** Default 127.0.0.1. */
+  readonly host?: string
+  /** The first of a row of ports. Default: whichever are free. */
+  readonly firstPort?: number
+  /** All instances in this process. Default false: each in a process of its own. */
+  readonly inProcess?: boolean
+  /** Instances that must have a write before it is acknowledged. Default: a majority, so that no failover loses one. */
+  readonly quorum?: number
+  /** Run in every instance before it listens: functions and the like. The URL of a module that exports `setUp`, or (inProcess) a function. */
+  readonly setUp?: SetUp | string
+  /** Serve `vshard.storage.*` and create the buckets. Default true. */
+  readonly vshard?: boolean
+  /** Told as instances come up: `a1 is up (3 of 9)`. */
+  readonly onProgress?: (text: string) => void
+  /** Default: the embedded engine. */
+  readonly engine?: EngineDriver
+}
+
+/** One instance of a running cluster. */
+export interface ClusterInstance {
+  readonly id: string
+  readonly name: string
+  readonly replicasetId: string
+  /** `host:port`. */
+  readonly uri: string
+  readonly isRunning: boolean
+  /** Makes it the master of its replicaset: a planned switch when the old one lives, a failover when it does not. */
+  promote(): Promise<void>
+  /** Ends it at once, as kill -9 does. */
+  kill(): Promise<void>
+  /** Ends it in order. */
+  stop(): Promise<void>
+  /** Stops it from doing anything, its sockets stay open. Needs a process of its own. */
+  freeze(): void
+  thaw(): void
+  /** Starts it again after `kill` or `stop`; it catches up from the others. */
+  restart(): Promise<void>
+}
+
+/** A local cluster: for tests, demos and development. */
+export interface Cluster {
+  readonly config: ClusterConfig
+  readonly instances: readonly ClusterInstance[]
+  /** By id or name. @throws InvalidArgumentError */
+  instance(ref: string): ClusterInstance
+  /** The instance that was made the master of a replicaset last. */
+  masterOf(replicasetId: string): ClusterInstance
+  /** Ends everything and removes what was written. Idempotent. */
+  close(): Promise<void>
+  [Symbol.asyncDispose](): Promise<void>
+}
+
+/**
+ * Starts a cluster: all instances, a master in each replicaset, the buckets spread evenly.
+ * @throws ConfigError for options that cannot be right, Error with the instance's own words when one does not start
+ */
+export async function startCluster(options: ClusterOptions = {}): Promise<Cluster> {
+  validate(options)
+  const config = await layOut({
+    replicasets: options.replicasets ?? 2,
+    instances: options.instances ?? 3,
+    bucketCount: options.bucketCount ?? 3_000,
+    identification: options.identification ?? 'uuid',
+    user: options.user ?? 'orbweaver',
+    password: options.password ?? 'orbweaver',
+    host: options.host ?? '127.0.0.1',
+    firstPort: options.firstPort,
+    name: 'local',
+  })
+  const cluster = new LocalCluster(config, options, await mkdtemp(join(tmpdir(), 'orbweaver-')))
+  try {
+    await cluster.start()
+  } catch (error) {
+    await cluster.close()
+    throw error
+  }
+  return cluster
+}
+
+function validate(options: ClusterOptions): void {
+  const problems: { path: string; message: string }[] = []
+  for (const path of ['replicasets', 'instances', 'bucketCount', 'quorum'] as const) {
+    const value = options[path]
+    if (value !== undefined && (!Number.isInteger(value) || value < 1)) problems.push({ path, message: `is ${String(value)}, expected a positive integer` })
+  }
+  if ((options.quorum ?? 1) > (options.instances ?? 3)) problems.push({ path: 'quorum', message: `is ${options.quorum}, more than the ${options.instances ?? 3} instances of a replicaset` })
+  const { firstPort } = options
+  if (firstPort !== undefined && (!Number.isInteger(firstPort) || firstPort < 1 || firstPort > 65_535)) problems.push({ path: 'firstPort', message: `is ${firstPort}, expected 1 to 65535` })
+  if (problems.length > 0) throw new ConfigError(problems, { subject: 'cluster' })
+}
+
+class LocalCluster implements Cluster {
+  readonly config: ClusterConfig
+  readonly instances: readonly ManagedInstance[]
+  readonly #options: ClusterOptions
+  readonly #dir: string
+  readonly #masters = new Map<string, ManagedInstance>()
+  #closing: Promise<void> | undefined
+
+  constructor(config: ClusterConfig, options: ClusterOptions, dir: string) {
+    this.config = config
+    this.#options = options
+    this.#dir = dir
+    this.instances = config.replicasets.flatMap((replicaset) =>
+      replicaset.instances.map((instance) => new ManagedInstance({ id: instance.id, name: instance.name ?? instance.id, uri: instance.uri, replicaset }, this.#driver(instance.id), () => this.#promoted(instance.id))),
+    )
+  }
+
+  async start(): Promise<void> {
+    let up = 0
+    await Promise.all(
+      this.instances.map(async (instance) => {
+        await instance.restart()
+        this.#options.onProgress?.(`${instance.name} is up (${++up} of ${this.instances.length})`)
+      }),
+    )
+    await Promise.all(this.config.replicasets.map((replicaset) => this.instance(replicaset.instances[0]!.id).promote()))
+    if (this.#options.vshard !== false) await this.#createBuckets()
+  }
+
+  instance(ref: string): ManagedInstance {
+    const found = this.instances.find((instance) => instance.id === ref || instance.name === ref)
+    if (found === undefined) throw new InvalidArgumentError(`This cluster has no instance '${ref}'; it has ${this.instances.map(({ name }) => name).join(', ')}`)
+    return found
+  }
+
+  masterOf(replicasetId: string): ManagedInstance {
+    const master = this.#masters.get(replicasetId)
+    if (master === undefined) throw new InvalidArgumentError(`This cluster has no replicaset '${replicasetId}' with a master`)
+    return master
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close()
+    return this.#closing
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  async #close(): Promise<void> {
+    await Promise.all(this.instances.map((instance) => instance.stop()))
+    await rm(this.#dir, { recursive: true, force: true })
+  }
+
+  #promoted(id: string): void {
+    const instance = this.instance(id)
+    this.#masters.set(instance.replicasetId, instance)
+  }
+
+  #driver(id: string): () => Promise<RunningInstance> {
+    const { engine = embeddedEngine, inProcess = false, vshard = true, setUp, instances = 3 } = this.#options
+    const quorum = this.#options.quorum ?? Math.floor(instances / 2) + 1
+    return () => engine.start({ id, config: this.config, vshard, inProcess, dir: join(this.#dir, id), quorum, ...(setUp === undefined ? {} : { setUp }) })
+  }
+
+  /** Contiguous ranges, in the order of the replicasets. */
+  async #createBuckets(): Promise<void> {
+    const { bucketCount, replicasets } = this.config
+    const shares = idealBalance(new Map(replicasets.map((replicaset) => [replicaset.id, { weight: replicaset.weight ?? 1 }])), bucketCount)
+    let next = 1
+    const ranges = replicasets.map((replicaset) => {
+      const count = shares.get(replicaset.id) ?? 0
+      const first = next
+      next += count
+      return { replicaset, first, count }
+    })
+    await Promise.all(ranges.filter(({ count }) => count > 0).map(({ replicaset, first, count }) => this.#createRange(replicaset, first, count)))
+  }
+
+  async #createRange(replicaset: ReplicasetConfig, first: number, count: number): Promise<void> {
+    const { user, password } = this.config
+    const connection = await connect({ uri: this.masterOf(replicaset.id).uri, user, password, reconnect: false })
+    try {
+      const call = bucketForceCreateCall(first, count)
+      readBucketForceCreate(await connection.call(call.name, call.args))
+    } finally {
+      connection.destroy()
+    }
+  }
+}
+
+type Starter = () => Promise<RunningInstance>
+
+class ManagedInstance implements ClusterInstance {
+  readonly id: string
+  readonly name: string
+  readonly uri: string
+  readonly replicasetId: string
+  readonly #starter: Starter
+  readonly #onPromoted: () => void
+  #running: RunningInstance | undefined
+
+  constructor(what: { id: string; name: string; uri: string; replicaset: ReplicasetConfig }, starter: Starter, onPromoted: () => void) {
+    this.id = what.id
+    this.name = what.name
+    this.uri = what.uri
+    this.replicasetId = what.replicaset.id
+    this.#starter = starter
+    this.#onPromoted = onPromoted
+  }
+
+  get isRunning(): boolean {
+    return this.#running !== undefined
+  }
+
+  async restart(): Promise<void> {
+    if (this.#running !== undefined) throw new InvalidArgumentError(`Instance ${this.name} is running`)
+    const running = await this.#starter()
+    this.#running = running
+    void running.exited.then(() => {
+      if (this.#running === running) this.#running = undefined
+    })
+  }
+
+  async promote(): Promise<void> {
+    await this.#require().promote()
+    this.#onPromoted()
+  }
+
+  async kill(): Promise<void> {
+    await this.#end('SIGKILL')
+  }
+
+  async stop(): Promise<void> {
+    const running = this.#running
+    if (running === undefined) return
+    // A frozen process takes its SIGTERM only when it runs; one that does not end in time is killed.
+    running.signal('SIGTERM')
+    const cancel = systemClock.schedule(STOP_TIMEOUT_MS, () => running.signal('SIGKILL'))
+    await running.exited
+    cancel()
+    this.#running = undefined
+  }
+
+  freeze(): void {
+    this.#require().signal('SIGSTOP')
+  }
+
+  thaw(): void {
+    this.#require().signal('SIGCONT')
+  }
+
+  async #end(signal: 'SIGKILL'): Promise<void> {
+    const running = this.#running
+    if (running === undefined) return
+    running.signal(signal)
+    await running.exited
+    this.#running = undefined
+  }
+
+  #require(): RunningInstance {
+    if (this.#running === undefined) throw new InvalidArgumentError(`Instance ${this.name} is not running`)
+    return this.#running
+  }
+}
+
+const STOP_TIMEOUT_MS = 5_000

@@ -1,0 +1,48 @@
+/* One embedded storage from a cluster's configuration: the same in this process and in a child. */
+import { parseAddress } from '@orbweaver/connection'
+import type { Environment } from '@orbweaver/connection'
+import { InvalidArgumentError } from '@orbweaver/iproto'
+import { createStorage } from '@orbweaver/storage'
+import type { Storage } from '@orbweaver/storage'
+import type { InstanceConfig, ReplicasetConfig } from '@orbweaver/vshard'
+import type { InstanceSpec, SetUp } from './engine-driver.js'
+
+/** The instance a spec is about. @throws InvalidArgumentError when its configuration has none of that id */
+export function findInstance(spec: InstanceSpec): { replicaset: ReplicasetConfig; instance: InstanceConfig; number: number } {
+  for (const replicaset of spec.config.replicasets) {
+    const index = replicaset.instances.findIndex((instance) => instance.id === spec.id)
+    if (index >= 0) return { replicaset, instance: replicaset.instances[index]!, number: index + 1 }
+  }
+  throw new InvalidArgumentError(`The configuration has no instance '${spec.id}'`)
+}
+
+/** Starts it: set up, listening, connected to its peers. */
+export async function startEmbeddedStorage(spec: InstanceSpec, environment?: Partial<Environment>): Promise<Storage> {
+  const { replicaset, instance, number } = findInstance(spec)
+  const { user, password, bucketCount, identification } = spec.config
+  const peers = replicaset.instances.flatMap((peer, i) =>
+    i + 1 === number ? [] : [{ number: i + 1, uuid: peer.uuid ?? peer.id, address: parseAddress(peer.uri) }],
+  )
+  const storage = createStorage({
+    name: instance.name ?? instance.id,
+    uuid: instance.uuid ?? instance.id,
+    ...(replicaset.uuid === undefined ? {} : { replicasetUuid: replicaset.uuid }),
+    ...(replicaset.name === undefined ? {} : { replicasetName: replicaset.name }),
+    users: { [user]: { password, rights: 'super' } },
+    replication: { number, peers, credential: { user, password }, quorum: spec.quorum },
+    ...(spec.vshard ? { vshard: { bucketCount, identification } } : {}),
+    ...(environment === undefined ? {} : { environment }),
+  })
+  const setUp = await loadSetUp(spec.setUp)
+  await setUp?.(storage, { id: instance.id, name: storage.name, replicasetId: replicaset.id })
+  await storage.listen(parseAddress(instance.uri))
+  storage.start()
+  return storage
+}
+
+async function loadSetUp(setUp: SetUp | string | undefined): Promise<SetUp | undefined> {
+  if (typeof setUp !== 'string') return setUp
+  const module = (await import(setUp)) as { setUp?: SetUp }
+  if (typeof module.setUp !== 'function') throw new InvalidArgumentError(`${setUp} does not export a function setUp(storage, instance)`)
+  return module.setUp
+}

@@ -1,0 +1,5 @@
+export { startCluster } from './cluster.js'
+export type { Cluster, ClusterInstance, ClusterOptions } from './cluster.js'
+export { embeddedEngine } from './embedded-instance.js'
+export type { EngineDriver, InstanceSpec, RunningInstance, SetUp } from './engine-driver.js'
+export { replicasetName, uuidOf } from './layout.js'

@@ -1,0 +1,88 @@
+/*
+ * Names, uuids and ports of a local cluster. Names are short and tell where an instance belongs (`b2` is the second instance of
+ * replicaset `b`); uuids follow from the names, so that the same cluster has the same uuids every time.
+ */
+import { createHash } from 'node:crypto'
+import { createServer } from 'node:net'
+import type { ClusterConfig, ReplicasetConfig } from '@orbweaver/vshard'
+
+export interface LayoutOptions {
+  readonly replicasets: number
+  /** Instances of each replicaset. */
+  readonly instances: number
+  readonly bucketCount: number
+  readonly identification: 'uuid' | 'name'
+  readonly user: string
+  readonly password: string
+  readonly host: string
+  /** The first of a row of ports; undefined: whichever are free. */
+  readonly firstPort: number | undefined
+  /** What distinguishes the uuids of this cluster from another one's on the same machine. */
+  readonly name: string
+}
+
+/** A configuration with an address for every instance. */
+export async function layOut(options: LayoutOptions): Promise<ClusterConfig> {
+  const count = options.replicasets * options.instances
+  const ports = options.firstPort === undefined ? await freePorts(options.host, count) : Array.from({ length: count }, (_, i) => options.firstPort! + i)
+  const replicasets = Array.from({ length: options.replicasets }, (_, i): ReplicasetConfig => {
+    const name = replicasetName(i)
+    const uuid = uuidOf(`${options.name}/${name}`)
+    return {
+      id: options.identification === 'uuid' ? uuid : name,
+      uuid,
+      name,
+      master: 'auto',
+      weight: 1,
+      instances: Array.from({ length: options.instances }, (_unused, j) => {
+        const instance = `${name}${j + 1}`
+        const instanceUuid = uuidOf(`${options.name}/${instance}`)
+        return {
+          id: options.identification === 'uuid' ? instanceUuid : instance,
+          uuid: instanceUuid,
+          name: instance,
+          uri: `${options.host.includes(':') ? `[${options.host}]` : options.host}:${ports[i * options.instances + j]!}`,
+        }
+      }),
+    }
+  })
+  const { bucketCount, identification, user, password } = options
+  return { bucketCount, identification, user, password, replicasets }
+}
+
+/** a, b, … z, aa, ab, … */
+export function replicasetName(index: number): string {
+  const letter = String.fromCharCode(97 + (index % 26))
+  return index < 26 ? letter : replicasetName(Math.floor(index / 26) - 1) + letter
+}
+
+/** A uuid that follows from a text (version 5 in form). */
+export function uuidOf(text: string): string {
+  const bytes = createHash('sha1').update(`orbweaver/${text}`).digest().subarray(0, 16)
+  bytes[6] = (bytes[6]! & 0x0f) | 0x50
+  bytes[8] = (bytes[8]! & 0x3f) | 0x80
+  const hex = bytes.toString('hex')
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`
+}
+
+/** Ports nobody listens on now: all are held at once, so they differ, and freed together. */
+async function freePorts(host: string, count: number): Promise<number[]> {
+  const servers = Array.from({ length: count }, () => createServer())
+  try {
+    return await Promise.all(
+      servers.map(
+        (server) =>
+          new Promise<number>((resolve, reject) => {
+            server.once('error', reject)
+            server.listen(0, host, () => {
+              const address = server.address()
+              if (address === null || typeof address === 'string') reject(new Error(`No port could be had on ${host}`))
+              else resolve(address.port)
+            })
+          }),
+      ),
+    )
+  } finally {
+    await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))))
+  }
+}

@@ -1,0 +1,7 @@
+export { createRouter } from './router.js'
+export type { MapOptions, Router, RouterCallOptions, RouterInfo, RouterOptions } from './router.js'
+export type { DiscoveryMode, SetDiscovery } from './discovery.js'
+export type { RouteStats } from './route-worker.js'
+export { MapReduceError, NoRouteError, RouterClosedError } from './errors.js'
+export type { MapStage } from './errors.js'
+export { mergeOrdered } from './ordered-merge.js'

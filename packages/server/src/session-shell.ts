@@ -1,0 +1,278 @@
+/*
+ * One client's connection: bytes in, frames to the handler; replies gathered per turn of the loop and written once.
+ * Everything a hostile or slow client could make grow is bounded here: partial frames by size and time, unread replies by
+ * bytes and time, malformed frames by number.
+ */
+import type { Clock, Transport, TransportSink } from '@orbweaver/connection'
+import { BoxError, ErrorCode, FrameHeader, FrameReader, FrameTooLargeError, FrameWriter, formatGreeting, isOrbweaverError, MalformedFrameError, RequestType, writeErrorBody } from '@orbweaver/iproto'
+import type { ServerLimits } from './limits.js'
+import type { ClientSession, SessionHandler } from './session.js'
+
+export interface SessionOwner {
+  readonly clock: Clock
+  readonly limits: Required<ServerLimits>
+  readonly handler: SessionHandler
+  ended(session: SessionShell): void
+}
+
+type Stage = 'greeting' | 'open' | 'closing' | 'ended'
+
+export class SessionShell implements ClientSession, TransportSink {
+  readonly id: number
+  readonly peer: string
+  salt: Uint8Array = new Uint8Array(0)
+  features: ReadonlySet<number> = new Set()
+
+  readonly #owner: SessionOwner
+  readonly #transport: Transport
+  readonly #reader: FrameReader
+  readonly #header = new FrameHeader()
+  #user = 'guest'
+  #stage: Stage = 'greeting'
+  #outgoing: Uint8Array[] = []
+  #outgoingBytes = 0
+  #isFlushQueued = false
+  #isCongested = false
+  #pauses = 0
+  #isReadingPaused = false
+  #malformed = 0
+  #cancelFrameTimer: (() => void) | undefined
+  #cancelStallTimer: (() => void) | undefined
+  /** Bytes the peer still had to take when the stall timer was set: less than that means it moves. */
+  #stalledAt = 0
+
+  constructor(id: number, transport: Transport, owner: SessionOwner) {
+    this.id = id
+    this.peer = transport.peer
+    this.#owner = owner
+    this.#transport = transport
+    this.#reader = new FrameReader({ maxFrameBytes: owner.limits.maxFrameBytesBeforeLogin })
+  }
+
+  /** Greets and starts to serve. */
+  start(as: { user: string } | undefined): void {
+    if (as !== undefined) this.user = as.user
+    this.#transport.attach(this)
+    const cancel = this.#owner.clock.schedule(this.#owner.limits.greetTimeoutMs, () =>
+      this.destroy(new Error(`No greeting within ${this.#owner.limits.greetTimeoutMs} ms`)),
+    )
+    this.#owner.handler.greet(this.#transport).then(
+      (greeting) => {
+        cancel()
+        if (this.#stage !== 'greeting') return
+        this.salt = greeting.salt
+        this.#stage = 'open'
+        this.#transport.write([formatGreeting(greeting)])
+        this.#deliver()
+      },
+      (cause: unknown) => {
+        cancel()
+        this.destroy(cause instanceof Error ? cause : new Error(`Greeting failed: ${String(cause)}`))
+      },
+    )
+  }
+
+  get user(): string {
+    return this.#user
+  }
+
+  set user(name: string) {
+    this.#user = name
+    const limits = this.#owner.limits
+    this.#reader.maxFrameBytes = name === 'guest' ? limits.maxFrameBytesBeforeLogin : limits.maxFrameBytes
+  }
+
+  get pendingBytes(): number {
+    return this.#outgoingBytes + this.#transport.pendingBytes
+  }
+
+  reply(chunks: readonly Uint8Array[]): boolean {
+    if (this.#stage === 'ended' || this.#stage === 'closing') return true
+    for (const chunk of chunks) {
+      this.#outgoing.push(chunk)
+      this.#outgoingBytes += chunk.length
+    }
+    if (!this.#isFlushQueued) {
+      this.#isFlushQueued = true
+      this.#owner.clock.soon(() => this.#flush())
+    }
+    if (!this.#isCongested && this.pendingBytes > this.#owner.limits.maxPendingBytes) {
+      this.#isCongested = true
+      this.#updateReading()
+    }
+    return !this.#isCongested
+  }
+
+  pauseReading(): void {
+    this.#pauses++
+    this.#updateReading()
+  }
+
+  resumeReading(): void {
+    if (this.#pauses === 0) return
+    this.#pauses--
+    this.#updateReading()
+  }
+
+  close(): void {
+    if (this.#stage === 'ended' || this.#stage === 'closing') return
+    this.#flush()
+    this.#stage = 'closing'
+    this.#cancelFrameTimer?.()
+    this.#updateReading()
+    this.#transport.end()
+    this.#watchStall()
+  }
+
+  destroy(cause?: Error): void {
+    if (this.#stage === 'ended') return
+    this.#transport.destroy(cause)
+    this.#finish(cause)
+  }
+
+  // ---- what the transport says -------------------------------------------------------------------------------------
+
+  data(chunk: Buffer): void {
+    if (this.#stage === 'ended' || this.#stage === 'closing') return
+    this.#reader.push(chunk)
+    this.#deliver()
+  }
+
+  drain(): void {
+    if (this.#stage === 'ended') return
+    this.#watchStall()
+    if (this.#isCongested && this.pendingBytes <= this.#owner.limits.maxPendingBytes / 2) {
+      this.#isCongested = false
+      this.#updateReading()
+    }
+    this.#owner.handler.drain?.(this)
+  }
+
+  /** The client writes no more: what it sent completely was handed on; answers that are ready still go out. */
+  end(): void {
+    if (this.#stage === 'ended') return
+    this.#owner.clock.soon(() => this.close())
+  }
+
+  closed(cause: Error | undefined): void {
+    this.#finish(cause)
+  }
+
+  // ---- inside -------------------------------------------------------------------------------------------------------
+
+  #deliver(): void {
+    while (this.#stage === 'open' && !this.#isReadingPaused) {
+      let frame: Buffer | undefined
+      try {
+        frame = this.#reader.next()
+      } catch (error) {
+        this.#refuseStream(error)
+        return
+      }
+      if (frame === undefined) break
+      this.#cancelFrameTimer?.()
+      this.#cancelFrameTimer = undefined
+      this.#frame(frame)
+    }
+    this.#watchPartialFrame()
+  }
+
+  #frame(frame: Buffer): void {
+    const header = this.#header
+    try {
+      header.read(frame)
+    } catch (error) {
+      // Its sync is not known, so it can be told only with sync 0; the frame's end is known, so the connection stays.
+      this.#malformed++
+      this.#refuse(error)
+      if (this.#malformed >= this.#owner.limits.maxMalformedFrames) this.close()
+      return
+    }
+    try {
+      this.#owner.handler.frame(this, {
+        type: header.type,
+        syncHigh: header.syncHigh,
+        syncLow: header.syncLow,
+        streamId: header.streamId,
+        schemaVersion: header.schemaVersion,
+        body: frame.subarray(header.bodyStart, header.bodyEnd),
+      })
+    } catch (error) {
+      this.destroy(error instanceof Error ? error : new Error(`Request failed: ${String(error)}`))
+    }
+  }
+
+  /** The end of a frame is not known any more: an error with sync 0, then the end, as Tarantool does. */
+  #refuseStream(error: unknown): void {
+    this.#refuse(error)
+    this.close()
+  }
+
+  #refuse(error: unknown): void {
+    if (!(error instanceof MalformedFrameError || error instanceof FrameTooLargeError || isOrbweaverError(error))) throw error
+    const writer = new FrameWriter({ slabBytes: 512 })
+    writer.beginReply(RequestType.errorFlag | ErrorCode['invalidMsgpack']!, 0, 0, 1)
+    writeErrorBody(writer, BoxError.of(ErrorCode['invalidMsgpack']!, `Invalid MsgPack - ${error.message}`))
+    writer.end()
+    this.reply(writer.take())
+  }
+
+  #flush(): void {
+    this.#isFlushQueued = false
+    if (this.#outgoing.length === 0 || this.#stage === 'ended') return
+    const chunks = this.#outgoing
+    this.#outgoing = []
+    this.#outgoingBytes = 0
+    if (!this.#transport.write(chunks)) this.#watchStall()
+  }
+
+  #updateReading(): void {
+    const isPaused = this.#pauses > 0 || this.#isCongested || this.#stage === 'closing'
+    if (isPaused === this.#isReadingPaused || this.#stage === 'ended') return
+    this.#isReadingPaused = isPaused
+    if (isPaused) {
+      this.#transport.pauseReading()
+      return
+    }
+    this.#transport.resumeReading()
+    // Frames already received wait in the reader; not from within the caller's frame, which would reorder them.
+    this.#owner.clock.soon(() => this.#deliver())
+  }
+
+  #watchPartialFrame(): void {
+    if (this.#stage !== 'open' || this.#isReadingPaused || this.#reader.bufferedBytes === 0) {
+      this.#cancelFrameTimer?.()
+      this.#cancelFrameTimer = undefined
+      return
+    }
+    const { frameTimeoutMs } = this.#owner.limits
+    this.#cancelFrameTimer ??= this.#owner.clock.schedule(frameTimeoutMs, () =>
+      this.destroy(new Error(`${this.peer} left a frame incomplete for ${frameTimeoutMs} ms`)),
+    )
+  }
+
+  #watchStall(): void {
+    this.#cancelStallTimer?.()
+    this.#cancelStallTimer = undefined
+    const pending = this.#transport.pendingBytes
+    if (pending === 0 && this.#stage !== 'closing') return
+    this.#stalledAt = pending
+    const { stallTimeoutMs } = this.#owner.limits
+    this.#cancelStallTimer = this.#owner.clock.schedule(stallTimeoutMs, () => {
+      const left = this.#transport.pendingBytes
+      if (left > 0 && left < this.#stalledAt) this.#watchStall()
+      else this.destroy(new Error(`${this.peer} took none of ${left} waiting bytes for ${stallTimeoutMs} ms`))
+    })
+  }
+
+  #finish(cause: Error | undefined): void {
+    if (this.#stage === 'ended') return
+    this.#stage = 'ended'
+    this.#cancelFrameTimer?.()
+    this.#cancelStallTimer?.()
+    this.#outgoing = []
+    this.#outgoingBytes = 0
+    this.#owner.handler.closed(this, cause)
+    this.#owner.ended(this)
+  }
+}

@@ -1,0 +1,196 @@
+/*
+ * One space: its format, its indexes, and the two ways its contents change. A change is checked whole before anything is
+ * touched, so a refused one leaves no trace.
+ */
+import { boxErrors } from '../errors.js'
+import { fits, kindAt } from './field-type.js'
+import type { IndexDefinition, SpaceDefinition } from './index-definition.js'
+import { SpaceIndex } from './space-index.js'
+import type { KeyParts } from './space-index.js'
+import { fieldCount, fieldOffsets } from './tuple.js'
+import type { FieldOffsets, StoredTuple } from './tuple.js'
+
+/** What a change did: enough to undo it and to write it to the journal. */
+export interface SpaceChange {
+  readonly space: Space
+  readonly before: StoredTuple | undefined
+  readonly after: StoredTuple | undefined
+}
+
+/** Tarantool's default `memtx_max_tuple_size`. */
+const MAX_TUPLE_BYTES = 1024 * 1024
+
+export class Space {
+  #definition: SpaceDefinition
+  #indexes: readonly SpaceIndex[]
+  /** +1 with every committed change: what a transaction that scanned this space compares at commit. */
+  version = 0
+  /** Bytes of all tuples. */
+  #bytes = 0
+
+  constructor(definition: SpaceDefinition, indexes: readonly IndexDefinition[]) {
+    this.#definition = definition
+    this.#indexes = buildIndexes(definition, indexes)
+  }
+
+  get definition(): SpaceDefinition {
+    return this.#definition
+  }
+
+  /** By id; the primary key first. */
+  get indexes(): readonly SpaceIndex[] {
+    return this.#indexes
+  }
+
+  /**
+   * Takes another definition, keeping the contents and this object's identity (changes not yet committed refer to it).
+   * @throws BoxError for contents that do not fit it; nothing is changed then
+   */
+  redefine(definition: SpaceDefinition, indexes: readonly IndexDefinition[]): void {
+    if (this.size > 0 && indexes.length === 0) throw boxErrors.unsupported(`Space '${this.name}'`, 'dropping the primary key of a space that is not empty')
+    const next = new Space(definition, indexes)
+    for (const tuple of this.tuples()) next.put(tuple, 'insert')
+    this.#definition = definition
+    this.#indexes = next.#indexes
+    this.version++
+  }
+
+  get id(): number {
+    return this.definition.id
+  }
+
+  get name(): string {
+    return this.definition.name
+  }
+
+  get size(): number {
+    return this.indexes[0]?.size ?? 0
+  }
+
+  get bytes(): number {
+    return this.#bytes
+  }
+
+  /** @throws BoxError 35 */
+  get primary(): SpaceIndex {
+    return this.index(0)
+  }
+
+  /** By id or name. @throws BoxError 35 */
+  index(ref: number | string): SpaceIndex {
+    const found = this.indexes.find(({ definition }) => (typeof ref === 'number' ? definition.id === ref : definition.name === ref))
+    if (found === undefined) throw boxErrors.noSuchIndexId(ref, this.name)
+    return found
+  }
+
+  /**
+   * Inserts or replaces. The bytes become the space's: they must not be written to any more.
+   * @throws BoxError 3 for a key that exists (`insert`, or another tuple's in a unique secondary index), 22, 23, 38, 39, 110 for a tuple that does not fit
+   */
+  put(tuple: StoredTuple, mode: 'insert' | 'replace'): SpaceChange {
+    const offsets = this.#check(tuple)
+    const keys = this.indexes.map((index) => index.keyOf(tuple, offsets))
+    const before = this.primary.find(keys[0]!)
+    if (before !== undefined && mode === 'insert') throw boxErrors.tupleFound(this.primary.definition.name, this.name)
+    for (let i = 1; i < this.indexes.length; i++) {
+      const index = this.indexes[i]!
+      const other = index.find(keys[i]!)
+      if (other !== undefined && other !== before) throw boxErrors.tupleFound(index.definition.name, this.name)
+    }
+    if (before !== undefined) this.#unlink(before)
+    this.#link(tuple, keys)
+    return { space: this, before, after: tuple }
+  }
+
+  /** Removes by the primary key's parts; undefined when nobody is there. */
+  remove(key: KeyParts): SpaceChange | undefined {
+    const before = this.primary.find(key)
+    if (before === undefined) return undefined
+    this.#unlink(before)
+    return { space: this, before, after: undefined }
+  }
+
+  /** Puts back what `change` replaced, or applies it again; no checks, both states were valid. */
+  revert(change: SpaceChange): void {
+    if (change.after !== undefined) this.#unlink(change.after)
+    if (change.before !== undefined) this.#link(change.before)
+  }
+
+  apply(change: SpaceChange): void {
+    if (change.before !== undefined) this.#unlink(change.before)
+    if (change.after !== undefined) this.#link(change.after)
+  }
+
+  /** Whether `change` still fits: nobody else has touched its tuple, and no unique key it needs is taken. */
+  canApply(change: SpaceChange): boolean {
+    const tuple = change.after ?? change.before
+    if (tuple === undefined) return true
+    if (this.primary.find(this.primary.keyOf(tuple)) !== change.before) return false
+    if (change.after === undefined) return true
+    for (let i = 1; i < this.indexes.length; i++) {
+      const index = this.indexes[i]!
+      const other = index.find(index.keyOf(change.after))
+      if (other !== undefined && other !== change.before) return false
+    }
+    return true
+  }
+
+  *tuples(): IterableIterator<StoredTuple> {
+    const primary = this.indexes[0]
+    if (primary !== undefined) yield* primary.tuples()
+  }
+
+  /** Name of a field for messages: `2 (name)`, one-based as Tarantool counts there. */
+  fieldName(field: number): string {
+    const name = this.definition.format[field]?.name
+    return name === undefined ? `${field + 1}` : `${field + 1} (${name})`
+  }
+
+  fieldNumber(name: string): number | undefined {
+    const found = this.definition.format.findIndex((field) => field.name === name)
+    return found < 0 ? undefined : found
+  }
+
+  #check(tuple: StoredTuple): FieldOffsets {
+    if (tuple.length > MAX_TUPLE_BYTES) throw boxErrors.tupleTooLarge(tuple.length)
+    const { format, fieldCount: exact } = this.definition
+    const count = fieldCount(tuple)
+    if (exact !== 0 && count !== exact) throw boxErrors.exactFieldCount(count, exact)
+    const offsets = fieldOffsets(tuple)
+    for (let i = 0; i < format.length; i++) {
+      const { type, isNullable } = format[i]!
+      if (i >= count) {
+        if (!isNullable) throw boxErrors.fieldMissing(this.fieldName(i))
+        continue
+      }
+      const kind = kindAt(tuple, offsets[i]!)
+      if (kind === 'nil' ? !isNullable : !fits(type, kind)) throw boxErrors.fieldType(this.fieldName(i), type, kind)
+    }
+    for (const index of this.indexes) {
+      for (const part of index.definition.parts) {
+        if (part.field >= count) {
+          if (!part.isNullable) throw boxErrors.fieldMissing(this.fieldName(part.field))
+          continue
+        }
+        const kind = kindAt(tuple, offsets[part.field]!)
+        if (kind === 'nil' ? !part.isNullable : !fits(part.type, kind)) throw boxErrors.fieldType(this.fieldName(part.field), part.type, kind)
+      }
+    }
+    return offsets
+  }
+
+  #link(tuple: StoredTuple, keys?: readonly KeyParts[]): void {
+    this.indexes.forEach((index, i) => index.set(keys?.[i] ?? index.keyOf(tuple), tuple))
+    this.#bytes += tuple.length
+  }
+
+  #unlink(tuple: StoredTuple): void {
+    for (const index of this.indexes) index.delete(index.keyOf(tuple))
+    this.#bytes -= tuple.length
+  }
+}
+
+function buildIndexes(definition: SpaceDefinition, indexes: readonly IndexDefinition[]): SpaceIndex[] {
+  const primary = indexes[0]?.parts ?? []
+  return indexes.map((index, position) => new SpaceIndex(index, definition.name, position === 0 ? [] : primary))
+}

@@ -1,0 +1,211 @@
+/*
+ * What a stored function sees: spaces by name, transactions, other functions. Everything on spaces is synchronous and takes
+ * effect at once in memory; the reply of the request waits until all of it is committed.
+ */
+import { BoxError, decodeValue, encodeValue, InvalidArgumentError, IteratorType, RawValue } from '@orbweaver/iproto'
+import type { IteratorName } from '@orbweaver/iproto'
+import type { Engine } from './engine/engine.js'
+import type { Space } from './engine/space.js'
+import type { Transaction } from './engine/transaction.js'
+import type { StoredTuple } from './engine/tuple.js'
+import { boxErrors } from './errors.js'
+import type { StreamTurn } from './streams.js'
+
+export interface SpaceSelectOptions {
+  /** Name or number; default the primary key. */
+  readonly index?: number | string
+  /** Default EQ, or ALL for an empty key. */
+  readonly iterator?: IteratorName
+  readonly offset?: number
+  readonly limit?: number
+  /** Continue behind this tuple. */
+  readonly after?: readonly unknown[]
+}
+
+/** A space inside a stored function. Tuples are arrays of JavaScript values. */
+export interface SpaceHandle<T extends readonly unknown[] = unknown[]> {
+  readonly id: number
+  readonly name: string
+  /** By the full key of a unique index. */
+  get(key: readonly unknown[], index?: number | string): T | undefined
+  select(key?: readonly unknown[], options?: SpaceSelectOptions): T[]
+  /** As `select`, with tuples as stored bytes: returning them costs no decoding and keeps every form. */
+  selectRaw(key?: readonly unknown[], options?: SpaceSelectOptions): RawValue[]
+  insert(tuple: T): T
+  replace(tuple: T): T
+  /** undefined when there is no such tuple. */
+  update(key: readonly unknown[], operations: readonly (readonly unknown[])[], index?: number | string): T | undefined
+  upsert(tuple: T, operations: readonly (readonly unknown[])[]): void
+  /** The tuple that was there. */
+  delete(key: readonly unknown[], index?: number | string): T | undefined
+  /** Number of tuples. */
+  count(): number
+}
+
+export interface FunctionContext {
+  /** Who called: 0 and `admin` for a call from this process. */
+  readonly session: { readonly id: number; readonly user: string }
+  /** True when this instance takes no writes. */
+  readonly isReadonly: boolean
+  /** @throws BoxError 36 */
+  space<T extends readonly unknown[] = unknown[]>(name: string | number): SpaceHandle<T>
+  /** Runs `work` as one transaction: all of it or, when it throws, nothing. It must not wait: a promise is refused. */
+  atomic<T>(work: () => T): T
+  /** Calls another function of this instance and gives its first result. @throws BoxError 33 */
+  call(name: string, ...args: unknown[]): Promise<unknown>
+}
+
+/** What a context needs of the storage. */
+export interface ContextOwner {
+  readonly engine: Engine
+  readonly isReadonly: boolean
+  invoke(context: FunctionContext, name: string, args: readonly unknown[]): readonly unknown[] | Promise<readonly unknown[]>
+}
+
+export class CallContext implements FunctionContext {
+  readonly session: { readonly id: number; readonly user: string }
+  readonly #owner: ContextOwner
+  /** The stream the call runs in, whose transaction its statements are a part of. */
+  readonly #turn: StreamTurn | undefined
+  /** The transaction of a running `atomic`. */
+  #atomic: Transaction | undefined
+
+  constructor(owner: ContextOwner, session: { id: number; user: string }, turn?: StreamTurn) {
+    this.#owner = owner
+    this.session = session
+    this.#turn = turn
+  }
+
+  get isReadonly(): boolean {
+    return this.#owner.isReadonly
+  }
+
+  space<T extends readonly unknown[] = unknown[]>(name: string | number): SpaceHandle<T> {
+    return new EngineSpace<T>(this.#owner.engine, this.#owner.engine.schema.get(name), this)
+  }
+
+  atomic<T>(work: () => T): T {
+    return this.statement((current) =>
+      this.#owner.engine.run(current, (transaction) => {
+        const outer = this.#atomic
+        this.#atomic = transaction
+        try {
+          const result = work()
+          if (result instanceof Promise) {
+            result.catch(ignoreRefused)
+            throw new InvalidArgumentError('The function given to atomic() returned a promise: a transaction must not wait')
+          }
+          return result
+        } finally {
+          this.#atomic = outer
+        }
+      }),
+    )
+  }
+
+  /** One statement in the transaction of the moment; a stream's transaction is in sight only while it runs. */
+  statement<T>(work: (transaction: Transaction | undefined) => T): T {
+    if (this.#atomic !== undefined || this.#turn === undefined) return work(this.#atomic)
+    const transaction = this.#turn.enter()
+    try {
+      return work(transaction)
+    } finally {
+      this.#turn.leave()
+    }
+  }
+
+  async call(name: string, ...args: unknown[]): Promise<unknown> {
+    const results = await this.#owner.invoke(this, name, args)
+    return results[0]
+  }
+}
+
+/** The refusal already reached the caller; how the refused promise ends changes nothing. */
+function ignoreRefused(): void {
+  return
+}
+
+class EngineSpace<T extends readonly unknown[]> implements SpaceHandle<T> {
+  readonly #engine: Engine
+  readonly #space: Space
+  readonly #context: CallContext
+
+  constructor(engine: Engine, space: Space, context: CallContext) {
+    this.#engine = engine
+    this.#space = space
+    this.#context = context
+  }
+
+  get id(): number {
+    return this.#space.id
+  }
+
+  get name(): string {
+    return this.#space.name
+  }
+
+  get(key: readonly unknown[], index: number | string = 0): T | undefined {
+    return decoded<T>(this.#context.statement((transaction) => this.#engine.get(transaction, this.#space, encodeValue(key), index)))
+  }
+
+  select(key: readonly unknown[] = [], options: SpaceSelectOptions = {}): T[] {
+    return this.#select(key, options).map((tuple) => decodeValue(tuple) as T)
+  }
+
+  selectRaw(key: readonly unknown[] = [], options: SpaceSelectOptions = {}): RawValue[] {
+    return this.#select(key, options).map((tuple) => new RawValue(tuple))
+  }
+
+  insert(tuple: T): T {
+    return decoded<T>(this.#context.statement((transaction) => this.#engine.insert(transaction, this.#space, encodeValue(tuple))))!
+  }
+
+  replace(tuple: T): T {
+    return decoded<T>(this.#context.statement((transaction) => this.#engine.replace(transaction, this.#space, encodeValue(tuple))))!
+  }
+
+  update(key: readonly unknown[], operations: readonly (readonly unknown[])[], index: number | string = 0): T | undefined {
+    return decoded<T>(this.#context.statement((transaction) => this.#engine.update(transaction, this.#space, encodeValue(key), operations, { index })))
+  }
+
+  upsert(tuple: T, operations: readonly (readonly unknown[])[]): void {
+    this.#context.statement((transaction) => this.#engine.upsert(transaction, this.#space, encodeValue(tuple), operations))
+  }
+
+  delete(key: readonly unknown[], index: number | string = 0): T | undefined {
+    return decoded<T>(this.#context.statement((transaction) => this.#engine.delete(transaction, this.#space, encodeValue(key), index)))
+  }
+
+  count(): number {
+    return this.#space.size
+  }
+
+  #select(key: readonly unknown[], options: SpaceSelectOptions): StoredTuple[] {
+    return this.#context.statement((transaction) =>
+      this.#engine.select(transaction, this.#space, {
+        key: encodeValue(key),
+        iterator: ITERATORS[options.iterator ?? (key.length === 0 ? 'ALL' : 'EQ')],
+        ...(options.index === undefined ? {} : { index: options.index }),
+        ...(options.offset === undefined ? {} : { offset: options.offset }),
+        ...(options.limit === undefined ? {} : { limit: options.limit }),
+        ...(options.after === undefined ? {} : { after: { tuple: encodeValue(options.after) } }),
+      }),
+    )
+  }
+}
+
+const ITERATORS: Readonly<Record<IteratorName, number>> = {
+  EQ: IteratorType.eq, REQ: IteratorType.req, ALL: IteratorType.all, LT: IteratorType.lt, LE: IteratorType.le, GE: IteratorType.ge, GT: IteratorType.gt,
+  BITS_ALL_SET: IteratorType.bitsAllSet, BITS_ANY_SET: IteratorType.bitsAnySet, BITS_ALL_NOT_SET: IteratorType.bitsAllNotSet,
+  OVERLAPS: IteratorType.overlaps, NEIGHBOR: IteratorType.neighbor, NP: IteratorType.np, PP: IteratorType.pp,
+}
+
+function decoded<T>(tuple: StoredTuple | undefined): T | undefined {
+  return tuple === undefined ? undefined : (decodeValue(tuple) as T)
+}
+
+/** What a stored function threw, as its caller sees it: Tarantool's own errors as they are, the rest as error 32. */
+export function functionError(error: unknown): BoxError {
+  if (error instanceof BoxError) return error
+  return boxErrors.procLua(error instanceof Error ? error.message : String(error))
+}

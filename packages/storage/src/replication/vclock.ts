@@ -1,0 +1,29 @@
+/** How far each instance's rows are known: number of the instance to the number of its last transaction. A value: changed by copies only. */
+export type Vclock = ReadonlyMap<number, number>
+
+export function lsnOf(vclock: Vclock, origin: number): number {
+  return vclock.get(origin) ?? 0
+}
+
+export function advanced(vclock: Vclock, origin: number, lsn: number): Vclock {
+  return new Map(vclock).set(origin, lsn)
+}
+
+/** Whether everything `other` knows is known here. */
+export function covers(vclock: Vclock, other: Vclock): boolean {
+  for (const [origin, lsn] of other) if (lsnOf(vclock, origin) < lsn) return false
+  return true
+}
+
+/** The furthest of both, origin by origin. */
+export function joined(a: Vclock, b: Vclock): Vclock {
+  const result = new Map(a)
+  for (const [origin, lsn] of b) if (lsnOf(a, origin) < lsn) result.set(origin, lsn)
+  return result
+}
+
+/** From a decoded map with integer keys (a Map, or an object where the keys arrived as text). */
+export function readVclock(value: unknown): Vclock {
+  const entries = value instanceof Map ? [...value.entries()] : typeof value === 'object' && value !== null ? Object.entries(value) : []
+  return new Map(entries.map(([origin, lsn]) => [Number(origin), Number(lsn)]))
+}

@@ -1,0 +1,406 @@
+import { randomBytes } from 'node:crypto'
+import { parseAddress, resolveEnvironment, transportPair } from '@orbweaver/connection'
+import type { Address, Environment, Transport } from '@orbweaver/connection'
+import { BoxError, encodeValue, Feature, Uuid } from '@orbweaver/iproto'
+import { createServer, createWatchHub, standardFront } from '@orbweaver/server'
+import type { ClientSession, InboundFrame, Server, SessionHandler, WatchHub } from '@orbweaver/server'
+import { validateStorageOptions } from './config.js'
+import type { StorageOptions } from './config.js'
+import { Dispatch } from './dispatch.js'
+import type { DispatchParts } from './dispatch.js'
+import { Engine } from './engine/engine.js'
+import { buildSpace } from './engine/index-builder.js'
+import type { SpaceOptions } from './engine/index-builder.js'
+import { indexTuple, spaceTuple, SYSTEM_SPACE } from './engine/schema.js'
+import { boxErrors } from './errors.js'
+import { CallContext, functionError } from './function-context.js'
+import type { FunctionContext, SpaceHandle } from './function-context.js'
+import { resultList } from './functions.js'
+import type { StoredFunction } from './functions.js'
+import { PROMISE_FUNCTION, Replication } from './replication/replication.js'
+import type { LinkState } from './replication/applier.js'
+import { Users } from './users.js'
+import type { UserOptions } from './users.js'
+import { BucketRefs } from './vshard/bucket-refs.js'
+import type { VshardIdentity } from './vshard/bucket-refs.js'
+import { Buckets, BUCKET_SPACE } from './vshard/buckets.js'
+import { vshardFunctions } from './vshard/services.js'
+import { StorageRefs } from './vshard/storage-refs.js'
+
+/** An instance as its operator sees it. */
+export interface StorageInfo {
+  readonly name: string
+  readonly uuid: string
+  readonly status: 'running' | 'loading'
+  readonly isReadonly: boolean
+  readonly term: number
+  /** uuid of the master as far as it is known. */
+  readonly leader: string | undefined
+  readonly vclock: ReadonlyMap<number, number>
+  /** Links to the other instances, by their numbers. */
+  readonly links: ReadonlyMap<number, LinkState>
+  readonly sessions: number
+  readonly buckets: number
+  readonly storageRefs: number
+}
+
+/** An embedded storage: memory, the wire protocol of Tarantool, and the storage side of vshard. For development and tests. */
+export interface Storage {
+  readonly name: string
+  readonly uuid: string
+  /** Accepts clients; may be called for several addresses. @returns the address in use */
+  listen(address: Address | string): Promise<Address>
+  /** Connects to the other instances of the replicaset. Call it when they can be answered: behind `listen`. */
+  start(): void
+  /** The client's end of a connection without a socket. With `user` it is logged in already: same process, same trust. */
+  connect(options?: { user?: string }): Transport
+  /** Makes a space here and, by replication, everywhere. @throws BoxError 7 on a replica, 3 when it exists */
+  createSpace(name: string, options: SpaceOptions): void
+  /** Removes a space with its contents. @throws BoxError 36 */
+  dropSpace(name: string): void
+  /** A space as a stored function sees it. */
+  space<T extends readonly unknown[] = unknown[]>(name: string): SpaceHandle<T>
+  /** Makes a function callable by name; each instance needs its own. */
+  define(name: string, run: StoredFunction): void
+  /** Calls a function of this instance as its administrator. */
+  call(name: string, ...args: unknown[]): Promise<readonly unknown[]>
+  setUser(name: string, options: UserOptions): void
+  /** Sets an event's value and tells everybody who watches it. */
+  broadcast(key: string, value: unknown): void
+  readonly isReadonly: boolean
+  readonly term: number
+  /** Becomes the master of its replicaset. */
+  promote(options?: { timeout?: number }): Promise<void>
+  demote(): Promise<void>
+  info(): StorageInfo
+  /** Tells watchers of `box.shutdown`, gives them a moment to leave, and ends. Idempotent. */
+  close(options?: { graceMs?: number }): Promise<void>
+  [Symbol.asyncDispose](): Promise<void>
+}
+
+/** @throws ConfigError */
+export function createStorage(options: StorageOptions): Storage {
+  validateStorageOptions(options)
+  return new StorageShell(options)
+}
+
+/** Features 0 to 6: streams, transactions, error extension, watchers, pagination, names, watch once. */
+const FEATURES: ReadonlySet<number> = new Set([
+  Feature.streams, Feature.transactions, Feature.errorExtension, Feature.watchers, Feature.pagination, Feature.names, Feature.watchOnce,
+])
+
+const SALT_BYTES = 32
+const DEFAULT_VERSION = '2.11.0'
+
+class StorageShell implements Storage, DispatchParts, VshardIdentity {
+  readonly name: string
+  readonly uuid: string
+  readonly version: string
+  readonly engine: Engine = new Engine()
+  readonly users: Users
+  readonly clock: Environment['clock']
+  readonly #options: StorageOptions
+  readonly #environment: Environment
+  readonly #server: Server
+  readonly #watches: WatchHub
+  readonly #replication: Replication
+  readonly #functions = new Map<string, StoredFunction>()
+  readonly #buckets: Buckets
+  readonly #storageRefs: StorageRefs
+  #closing: Promise<void> | undefined
+
+  constructor(options: StorageOptions) {
+    this.#options = options
+    this.#environment = resolveEnvironment(options.environment)
+    this.clock = this.#environment.clock
+    this.name = options.name
+    this.uuid = options.uuid ?? Uuid.random().toString()
+    this.version = options.version ?? DEFAULT_VERSION
+    this.users = new Users(options.users ?? {})
+    this.#watches = createWatchHub({ clock: this.clock })
+    this.#buckets = new Buckets(this.engine)
+    this.#storageRefs = new StorageRefs(this.clock, this.#buckets)
+    this.#replication = new Replication(this.engine, options.replication ?? { number: 1, peers: [] }, this.#environment, () => this.#announce())
+    this.engine.onChange = (change) => this.#buckets.note(change)
+    this.engine.onRestored = () => this.#buckets.reload()
+    this.engine.guard = (space) => {
+      if (this.isReadonly && !space.definition.isLocal) throw this.#readonlyError()
+    }
+    const dispatch = new Dispatch(this)
+    const next: SessionHandler = {
+      greet: (transport) => dispatch.greet(transport),
+      frame: (session, frame) => dispatch.frame(session, frame),
+      drain: (session) => this.#replication.drained(session),
+      closed: (session) => dispatch.closed(session),
+    }
+    const front = standardFront({ users: this.users, features: FEATURES, watches: this.#watches, schemaVersion: () => this.engine.schema.version }, next)
+    this.#server = createServer({
+      handler: front,
+      environment: this.#environment,
+      ...(options.limits === undefined ? {} : { limits: options.limits }),
+    })
+    this.define(PROMISE_FUNCTION, (_context, term, candidate) => this.#replication.promise(Number(term), Number(candidate)))
+    if (options.vshard !== undefined) this.#serveVshard(options.vshard)
+    this.#announce()
+  }
+
+  async listen(address: Address | string): Promise<Address> {
+    return this.#server.listen(typeof address === 'string' ? parseAddress(address) : address)
+  }
+
+  start(): void {
+    this.#replication.start()
+    if (this.#options.vshard !== undefined && !this.isReadonly) this.#createBucketSpace()
+  }
+
+  connect(options: { user?: string } = {}): Transport {
+    const [client, server] = transportPair(this.clock)
+    this.#server.accept(server, options.user === undefined ? undefined : { user: options.user })
+    return client
+  }
+
+  // ---- definitions and data -----------------------------------------------------------------------------------------
+
+  createSpace(name: string, options: SpaceOptions): void {
+    const { schema } = this.engine
+    if (schema.find(name) !== undefined) {
+      if (options.ifNotExists === true) return
+      throw boxErrors.tupleFound('name', '_space')
+    }
+    const { definition, indexes } = buildSpace(schema.nextSpaceId(), name, options)
+    this.engine.run(undefined, (transaction) => {
+      this.engine.insert(transaction, schema.get(SYSTEM_SPACE.space), spaceTuple(definition))
+      for (const index of indexes) this.engine.insert(transaction, schema.get(SYSTEM_SPACE.index), indexTuple(definition.id, index))
+    })
+  }
+
+  dropSpace(name: string): void {
+    const { schema } = this.engine
+    const space = schema.get(name)
+    this.engine.run(undefined, (transaction) => {
+      for (const tuple of [...space.tuples()]) this.engine.delete(transaction, space, encodeValue(space.primary.keyOf(tuple)))
+      for (const index of [...space.indexes].toReversed()) this.engine.delete(transaction, schema.get(SYSTEM_SPACE.index), encodeValue([space.id, index.definition.id]))
+      this.engine.delete(transaction, schema.get(SYSTEM_SPACE.space), encodeValue([space.id]))
+    })
+  }
+
+  space<T extends readonly unknown[] = unknown[]>(name: string): SpaceHandle<T> {
+    return new CallContext(this, ADMIN).space<T>(name)
+  }
+
+  define(name: string, run: StoredFunction): void {
+    this.#functions.set(name, run)
+  }
+
+  async call(name: string, ...args: unknown[]): Promise<readonly unknown[]> {
+    const results = await this.invoke(new CallContext(this, ADMIN), name, args)
+    await this.whenCommitted()
+    return results
+  }
+
+  setUser(name: string, options: UserOptions): void {
+    this.users.set(name, options)
+  }
+
+  broadcast(key: string, value: unknown): void {
+    this.#watches.broadcast(key, value === undefined ? undefined : encodeValue(value))
+  }
+
+  // ---- role ---------------------------------------------------------------------------------------------------------
+
+  get isReadonly(): boolean {
+    return !this.#replication.isWritable
+  }
+
+  get isMaster(): boolean {
+    return this.#replication.isWritable
+  }
+
+  get term(): number {
+    return this.#replication.term
+  }
+
+  async promote(options: { timeout?: number } = {}): Promise<void> {
+    await this.#replication.promote(options)
+    if (this.#options.vshard !== undefined) this.#createBucketSpace()
+  }
+
+  demote(): Promise<void> {
+    this.#replication.demote()
+    return Promise.resolve()
+  }
+
+  info(): StorageInfo {
+    return {
+      name: this.name,
+      uuid: this.uuid,
+      status: this.#replication.status,
+      isReadonly: this.isReadonly,
+      term: this.term,
+      leader: this.#leaderUuid(),
+      vclock: this.#replication.vclock,
+      links: this.#replication.links,
+      sessions: this.#server.sessionCount,
+      buckets: this.#buckets.size,
+      storageRefs: this.#storageRefs.size,
+    }
+  }
+
+  close(options: { graceMs?: number } = {}): Promise<void> {
+    this.#closing ??= this.#close(options.graceMs ?? DEFAULT_GRACE_MS)
+    return this.#closing
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  async #close(graceMs: number): Promise<void> {
+    this.broadcast('box.shutdown', true)
+    if (this.#watches.watchers('box.shutdown') > 0) {
+      await new Promise<void>((resolve) => {
+        const deadline = this.clock.now() + graceMs
+        const look = (): void => {
+          if (this.#watches.watchers('box.shutdown') === 0 || this.clock.now() >= deadline) resolve()
+          else this.clock.schedule(SHUTDOWN_POLL_MS, look)
+        }
+        look()
+      })
+    }
+    this.#replication.stop()
+    this.#storageRefs.close()
+    await this.#server.close()
+  }
+
+  // ---- what requests need -------------------------------------------------------------------------------------------
+
+  newSalt(): Uint8Array {
+    return randomBytes(SALT_BYTES)
+  }
+
+  get unavailable(): BoxError | undefined {
+    return this.#replication.status === 'running' ? undefined : boxErrors.loading()
+  }
+
+  whenCommitted(): Promise<void> | undefined {
+    return this.#replication.whenCommitted()
+  }
+
+  invoke(context: FunctionContext, name: string, args: readonly unknown[]): readonly unknown[] | Promise<readonly unknown[]> {
+    const run = this.#functions.get(name)
+    if (run === undefined) throw boxErrors.noSuchProc(name)
+    let result: unknown
+    try {
+      result = run(context, ...args)
+    } catch (error) {
+      throw functionError(error)
+    }
+    if (!(result instanceof Promise)) return resultList(result)
+    return result.then(resultList, (error: unknown) => {
+      throw functionError(error)
+    })
+  }
+
+  subscribe(session: ClientSession, frame: InboundFrame): void {
+    this.users.check(session.user, 'execute', PROMISE_FUNCTION)
+    this.#replication.subscribe(session, frame)
+  }
+
+  acknowledge(session: ClientSession, frame: InboundFrame): boolean {
+    return this.#replication.acknowledge(session, frame)
+  }
+
+  sessionClosed(session: ClientSession): void {
+    this.#replication.sessionClosed(session)
+    this.#storageRefs.sessionClosed(session.id)
+  }
+
+  // ---- vshard -------------------------------------------------------------------------------------------------------
+
+  get instanceId(): string {
+    return this.#options.vshard?.identification === 'name' ? this.name : this.uuid
+  }
+
+  get replicasetId(): string {
+    const { replicasetName, replicasetUuid } = this.#options
+    return (this.#options.vshard?.identification === 'name' ? replicasetName : replicasetUuid) ?? ''
+  }
+
+  get masterId(): string | undefined {
+    const leader = this.#leaderUuid()
+    if (leader === undefined || this.#options.vshard?.identification !== 'name') return leader
+    return leader === this.uuid ? this.name : undefined
+  }
+
+  #serveVshard(options: NonNullable<StorageOptions['vshard']>): void {
+    const functions = vshardFunctions({
+      buckets: this.#buckets,
+      bucketRefs: new BucketRefs(this.#buckets, this),
+      storageRefs: this.#storageRefs,
+      identity: this,
+      name: options.identification === 'name' ? this.name : undefined,
+      invoke: (context, name, args) => this.invoke(context, name, args),
+      synced: (timeoutMs) => this.#replication.synced(timeoutMs),
+    })
+    for (const [name, run] of Object.entries(functions)) this.define(name, run)
+  }
+
+  #createBucketSpace(): void {
+    this.createSpace(BUCKET_SPACE, {
+      format: [
+        { name: 'id', type: 'unsigned' },
+        { name: 'status', type: 'string' },
+        { name: 'destination', type: 'string', isNullable: true },
+        { name: 'opts', type: 'map', isNullable: true },
+      ],
+      indexes: [{ name: 'pk', parts: ['id'] }, { name: 'status', isUnique: false, parts: ['status'] }],
+      ifNotExists: true,
+    })
+  }
+
+  // ---- inside -------------------------------------------------------------------------------------------------------
+
+  /* Built-in keys and their shapes: Tarantool 2.10 and newer, iproto.md 11.1. */
+  #announce(): void {
+    const { status, term, leader } = this.#replication
+    const isReadonly = this.isReadonly
+    this.broadcast('box.id', this.#identity())
+    this.broadcast('box.status', { is_ro: isReadonly, is_ro_cfg: false, status })
+    this.broadcast('box.election', { term, role: isReadonly ? 'follower' : 'leader', is_ro: isReadonly, leader })
+  }
+
+  #identity(): Record<string, unknown> {
+    const { replicasetUuid } = this.#options
+    return {
+      id: this.#options.replication?.number ?? 1,
+      instance_uuid: Uuid.from(this.uuid),
+      ...(replicasetUuid === undefined ? {} : { replicaset_uuid: Uuid.from(replicasetUuid) }),
+    }
+  }
+
+  #leaderUuid(): string | undefined {
+    const { leader } = this.#replication
+    if (leader === 0) return undefined
+    const { replication } = this.#options
+    if (replication === undefined || leader === replication.number) return this.uuid
+    return replication.peers.find((peer) => peer.number === leader)?.uuid
+  }
+
+  #readonlyError(): BoxError {
+    const { term, leader } = this.#replication
+    const uuid = this.#leaderUuid()
+    const isKnown = leader !== 0 && uuid !== undefined && uuid !== this.uuid
+    return boxErrors.readonly(` - state is election follower with term ${term}${isKnown ? `, leader is ${leader} (${uuid})` : ''}`, {
+      reason: 'election',
+      state: 'follower',
+      term,
+      ...(isKnown ? { leader_id: leader, leader_uuid: Uuid.from(uuid) } : {}),
+    })
+  }
+}
+
+const ADMIN = { id: 0, user: 'admin' } as const
+/** As Tarantool: watchers of `box.shutdown` may finish their work for this long. */
+const DEFAULT_GRACE_MS = 3_000
+const SHUTDOWN_POLL_MS = 5
+

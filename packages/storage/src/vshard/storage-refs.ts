@@ -1,0 +1,138 @@
+/*
+ * Storage references: a promise to one session that no bucket of this storage moves until a deadline. Map-reduce takes one on
+ * every storage before it maps anywhere, so that each bucket is counted exactly once. Unlike the original, an expired
+ * reference is void (it cannot be used any more), and a duplicate is found before waiting.
+ */
+import type { Clock } from '@orbweaver/connection'
+import { VshardError } from '@orbweaver/vshard'
+import { boxErrors } from '../errors.js'
+import type { Buckets } from './buckets.js'
+import { RefHeap } from './ref-heap.js'
+
+interface StorageRef {
+  readonly session: number
+  readonly id: number | bigint
+  readonly deadline: number
+  readonly since: number
+  isUsed: boolean
+}
+
+/** References of one session: a router needs one per running map. */
+const MAX_REFS_PER_SESSION = 100_000
+
+export class StorageRefs {
+  readonly #clock: Clock
+  readonly #buckets: Buckets
+  readonly #sessions = new Map<number, Map<string, StorageRef>>()
+  readonly #heap = new RefHeap<StorageRef>()
+  #cancelTimer: (() => void) | undefined
+  #timerAt = Infinity
+
+  constructor(clock: Clock, buckets: Buckets) {
+    this.#clock = clock
+    this.#buckets = buckets
+  }
+
+  /** References held now, used ones included. */
+  get size(): number {
+    let size = 0
+    for (const refs of this.#sessions.values()) size += refs.size
+    return size
+  }
+
+  /**
+   * Takes a reference once every bucket is writable.
+   * @throws VshardError STORAGE_REF_ADD for a duplicate, BoxError 78 when the buckets did not come to rest in time
+   */
+  async add(session: number, id: number | bigint, timeoutMs: number): Promise<void> {
+    const deadline = this.#clock.now() + timeoutMs
+    this.#refuseDuplicate(session, id)
+    while (!this.#buckets.areAllWritable) {
+      const left = deadline - this.#clock.now()
+      if (left <= 0) throw boxErrors.timeout()
+      await this.#changedWithin(left)
+    }
+    this.#refuseDuplicate(session, id)
+    const refs = this.#sessions.get(session) ?? new Map<string, StorageRef>()
+    if (refs.size >= MAX_REFS_PER_SESSION) throw VshardError.of('STORAGE_REF_ADD', { reason: `the session holds ${MAX_REFS_PER_SESSION} refs` })
+    const ref: StorageRef = { session, id, deadline, since: this.#clock.now(), isUsed: false }
+    refs.set(String(id), ref)
+    this.#sessions.set(session, refs)
+    this.#heap.push(ref)
+    this.#watch()
+  }
+
+  /** Marks it used: from now on it does not expire, it ends with `remove`. @throws VshardError STORAGE_REF_USE */
+  use(session: number, id: number | bigint): void {
+    const ref = this.#find(session, id, 'STORAGE_REF_USE')
+    if (ref.isUsed) throw VshardError.of('STORAGE_REF_USE', { reason: 'the ref is in use' })
+    ref.isUsed = true
+    this.#heap.remove(ref)
+  }
+
+  /** @throws VshardError STORAGE_REF_DEL */
+  remove(session: number, id: number | bigint): void {
+    this.#forget(this.#find(session, id, 'STORAGE_REF_DEL'))
+  }
+
+  has(session: number, id: number | bigint): boolean {
+    return this.#sessions.get(session)?.has(String(id)) ?? false
+  }
+
+  /** The session ended: what it did not use is void at once, what it uses ends with its map. */
+  sessionClosed(session: number): void {
+    for (const ref of this.#sessions.get(session)?.values() ?? []) if (!ref.isUsed) this.#forget(ref)
+  }
+
+  close(): void {
+    this.#cancelTimer?.()
+    this.#cancelTimer = undefined
+  }
+
+  #refuseDuplicate(session: number, id: number | bigint): void {
+    if (this.has(session, id)) throw VshardError.of('STORAGE_REF_ADD', { reason: 'duplicate ref' })
+  }
+
+  #find(session: number, id: number | bigint, name: 'STORAGE_REF_USE' | 'STORAGE_REF_DEL'): StorageRef {
+    const refs = this.#sessions.get(session)
+    if (refs === undefined) throw VshardError.of(name, { reason: 'no session' })
+    const ref = refs.get(String(id))
+    if (ref === undefined) throw VshardError.of(name, { reason: 'no ref' })
+    return ref
+  }
+
+  #forget(ref: StorageRef): void {
+    this.#heap.remove(ref)
+    const refs = this.#sessions.get(ref.session)
+    refs?.delete(String(ref.id))
+    if (refs?.size === 0) this.#sessions.delete(ref.session)
+  }
+
+  #changedWithin(timeoutMs: number): Promise<void> {
+    return new Promise((resolve) => {
+      const forget = this.#buckets.onceChanged(() => {
+        cancel()
+        resolve()
+      })
+      const cancel = this.#clock.schedule(timeoutMs, () => {
+        forget()
+        resolve()
+      })
+    })
+  }
+
+  /** One timer for the nearest deadline. */
+  #watch(): void {
+    const nearest = this.#heap.peek()
+    if (nearest === undefined || nearest.deadline >= this.#timerAt || nearest.deadline === Infinity) return
+    this.#cancelTimer?.()
+    this.#timerAt = nearest.deadline
+    this.#cancelTimer = this.#clock.schedule(Math.max(0, nearest.deadline - this.#clock.now()), () => {
+      this.#timerAt = Infinity
+      this.#cancelTimer = undefined
+      const now = this.#clock.now()
+      for (let ref = this.#heap.peek(); ref !== undefined && ref.deadline <= now; ref = this.#heap.peek()) this.#forget(ref)
+      this.#watch()
+    })
+  }
+}
