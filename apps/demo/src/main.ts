@@ -53,7 +53,14 @@ class Interrupted extends Error {
   }
 }
 
-async function show(world: World, places: readonly Place[], options: DemoOptions, printer: Printer, signal: AbortSignal, stopped: Promise<void>): Promise<number> {
+async function show(
+  world: World,
+  places: readonly Place[],
+  options: DemoOptions,
+  printer: Printer,
+  signal: AbortSignal,
+  stopped: Promise<void>,
+): Promise<number> {
   await loadData(world, places, printer, signal)
   const outcome = options.mode === 'idle' ? undefined : await tell(world, places, printer, signal)
   if (options.topologyFile !== undefined) await writeTopology(options.topologyFile, world)
@@ -95,10 +102,15 @@ function printAddresses({ cluster, proxyAddress }: World, options: DemoOptions, 
   const { user, password } = cluster.config
   printer.title('The cluster stays up until Ctrl-C; any Tarantool client can connect')
   for (const replicaset of cluster.config.replicasets) {
-    const list = replicaset.instances.map((instance) => `${instance.name} ${instance.uri}${cluster.masterOf(replicaset.id).id === instance.id ? ' (master)' : ''}`)
+    const list = replicaset.instances.map(
+      (instance) =>
+        `${instance.name} ${instance.uri}${cluster.masterOf(replicaset.id).id === instance.id ? ' (master)' : ''}`,
+    )
     printer.say(`replicaset ${replicaset.name}: ${list.join(', ')}`)
   }
-  printer.say(`proxy, in front of replicaset ${cluster.config.replicasets[0]!.name}: ${proxyAddress.host}:${proxyAddress.port}`)
+  printer.say(
+    `proxy, in front of replicaset ${cluster.config.replicasets[0]!.name}: ${proxyAddress.host}:${proxyAddress.port}`,
+  )
   printer.say(`login: user ${user}, password ${password}`)
   if (options.topologyFile !== undefined) printer.say(`topology: ${options.topologyFile}`)
 }

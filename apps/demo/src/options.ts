@@ -40,7 +40,8 @@ export function readOptions(args: readonly string[]): DemoOptions | 'help' {
   if (values['help'] === true) return 'help'
   const isOnce = values['once'] === true
   const isIdle = values['idle'] === true
-  if (isOnce && isIdle) throw new UsageError('--once and --idle exclude each other: --once ends by itself, --idle waits')
+  if (isOnce && isIdle)
+    throw new UsageError('--once and --idle exclude each other: --once ends by itself, --idle waits')
   const topologyFile = values['topology']
   if (topologyFile === '') throw new UsageError('--topology needs the path of a file')
   return {
@@ -81,6 +82,7 @@ function parse(args: readonly string[]): Record<string, string | boolean | undef
 function count(text: unknown, option: string, otherwise: number, most: number): number {
   if (text === undefined) return otherwise
   const value = Number(text)
-  if (!/^\d+$/.test(String(text)) || value < 1 || value > most) throw new UsageError(`${option} is '${String(text)}', expected a whole number from 1 to ${most}`)
+  if (!/^\d+$/.test(String(text)) || value < 1 || value > most)
+    throw new UsageError(`${option} is '${String(text)}', expected a whole number from 1 to ${most}`)
   return value
 }

@@ -65,7 +65,12 @@ export const setUp: SetUp = (storage) => {
     context.space<VisitTuple>('visit').insert([Number(id), Number(bucketId), Number(placeId)])
     return true
   })
-  storage.define('visit.ids', (context) => context.space<VisitTuple>('visit').select().map(([id]) => id))
+  storage.define('visit.ids', (context) =>
+    context
+      .space<VisitTuple>('visit')
+      .select()
+      .map(([id]) => id),
+  )
 }
 
 /** Country to [people, places]. */

@@ -18,7 +18,12 @@ export function topologyOf({ cluster, proxyAddress }: World): TopologyFile {
       replicas: replicaset.instances.map((instance) => {
         const address = parseAddress(instance.uri)
         if (!('port' in address)) throw new TypeError(`${instance.uri} is no host and port`)
-        return { name: instance.name ?? instance.id, uuid: instance.uuid ?? instance.id, host: address.host, port: address.port }
+        return {
+          name: instance.name ?? instance.id,
+          uuid: instance.uuid ?? instance.id,
+          host: address.host,
+          port: address.port,
+        }
       }),
     })),
     proxy: { ...proxyAddress, user, password },

@@ -48,7 +48,9 @@ export async function startWorld(options: DemoOptions, printer: Printer, signal:
     })
     closers.push(() => cluster.close())
     signal.throwIfAborted()
-    printer.say(`${cluster.instances.length} processes are up, each replicaset has a master: ${duration(now() - started)}`)
+    printer.say(
+      `${cluster.instances.length} processes are up, each replicaset has a master: ${duration(now() - started)}`,
+    )
 
     const routing = now()
     const router = createRouter({ config: cluster.config })
@@ -58,7 +60,9 @@ export async function startWorld(options: DemoOptions, printer: Printer, signal:
 
     const [first] = cluster.config.replicasets
     const proxy = createProxy({
-      targets: Object.fromEntries(first!.instances.map((instance) => [instance.name ?? instance.id, { uri: instance.uri }])),
+      targets: Object.fromEntries(
+        first!.instances.map((instance) => [instance.name ?? instance.id, { uri: instance.uri }]),
+      ),
       rw: cluster.masterOf(first!.id).name,
       credentials: { mode: 'static', users: { [USER]: Buffer.from(hash2Of(PASSWORD)).toString('base64') } },
     })
@@ -76,14 +80,21 @@ function portProblem(error: unknown): UsageError | undefined {
   const { code, message } = error as { code?: string; message: string }
   if (code !== 'EADDRINUSE') return undefined
   const port = /:(\d+)\b/.exec(message)?.[1]
-  return new UsageError(`Port ${port ?? ''} is in use: choose another one with --port, or none to take free ones`, { cause: error })
+  return new UsageError(`Port ${port ?? ''} is in use: choose another one with --port, or none to take free ones`, {
+    cause: error,
+  })
 }
 
 /** Buckets written at the same time. */
 const PARALLEL = 64
 
 /** Creates the spaces everywhere and writes every place into its bucket. */
-export async function loadData({ router }: World, places: readonly Place[], printer: Printer, signal: AbortSignal): Promise<void> {
+export async function loadData(
+  { router }: World,
+  places: readonly Place[],
+  printer: Printer,
+  signal: AbortSignal,
+): Promise<void> {
   printer.title(`Sharding ${grouped(places.length)} places`)
   const started = now()
   await router.mapCallrw('demo.create_spaces', [], { signal })
@@ -107,5 +118,7 @@ export async function loadData({ router }: World, places: readonly Place[], prin
   }
   await Promise.all(Array.from({ length: PARALLEL }, work))
   const ms = now() - started
-  printer.say(`Each place went to the bucket its id hashes to, and each write to a majority of its replicaset: ${duration(ms)}, ${grouped(Math.round((written / ms) * 1_000))} places a second`)
+  printer.say(
+    `Each place went to the bucket its id hashes to, and each write to a majority of its replicaset: ${duration(ms)}, ${grouped(Math.round((written / ms) * 1_000))} places a second`,
+  )
 }

@@ -104,11 +104,17 @@ function validate(options: ClusterOptions): void {
   const problems: { path: string; message: string }[] = []
   for (const path of ['replicasets', 'instances', 'bucketCount', 'quorum'] as const) {
     const value = options[path]
-    if (value !== undefined && (!Number.isInteger(value) || value < 1)) problems.push({ path, message: `is ${String(value)}, expected a positive integer` })
+    if (value !== undefined && (!Number.isInteger(value) || value < 1))
+      problems.push({ path, message: `is ${String(value)}, expected a positive integer` })
   }
-  if ((options.quorum ?? 1) > (options.instances ?? 3)) problems.push({ path: 'quorum', message: `is ${options.quorum}, more than the ${options.instances ?? 3} instances of a replicaset` })
+  if ((options.quorum ?? 1) > (options.instances ?? 3))
+    problems.push({
+      path: 'quorum',
+      message: `is ${options.quorum}, more than the ${options.instances ?? 3} instances of a replicaset`,
+    })
   const { firstPort } = options
-  if (firstPort !== undefined && (!Number.isInteger(firstPort) || firstPort < 1 || firstPort > 65_535)) problems.push({ path: 'firstPort', message: `is ${firstPort}, expected 1 to 65535` })
+  if (firstPort !== undefined && (!Number.isInteger(firstPort) || firstPort < 1 || firstPort > 65_535))
+    problems.push({ path: 'firstPort', message: `is ${firstPort}, expected 1 to 65535` })
   if (problems.length > 0) throw new ConfigError(problems, { subject: 'cluster' })
 }
 
@@ -125,7 +131,14 @@ class LocalCluster implements Cluster {
     this.#options = options
     this.#dir = dir
     this.instances = config.replicasets.flatMap((replicaset) =>
-      replicaset.instances.map((instance) => new ManagedInstance({ id: instance.id, name: instance.name ?? instance.id, uri: instance.uri, replicaset }, this.#driver(instance.id), () => this.#promoted(instance.id))),
+      replicaset.instances.map(
+        (instance) =>
+          new ManagedInstance(
+            { id: instance.id, name: instance.name ?? instance.id, uri: instance.uri, replicaset },
+            this.#driver(instance.id),
+            () => this.#promoted(instance.id),
+          ),
+      ),
     )
   }
 
@@ -143,13 +156,17 @@ class LocalCluster implements Cluster {
 
   instance(ref: string): ManagedInstance {
     const found = this.instances.find((instance) => instance.id === ref || instance.name === ref)
-    if (found === undefined) throw new InvalidArgumentError(`This cluster has no instance '${ref}'; it has ${this.instances.map(({ name }) => name).join(', ')}`)
+    if (found === undefined)
+      throw new InvalidArgumentError(
+        `This cluster has no instance '${ref}'; it has ${this.instances.map(({ name }) => name).join(', ')}`,
+      )
     return found
   }
 
   masterOf(replicasetId: string): ManagedInstance {
     const master = this.#masters.get(replicasetId)
-    if (master === undefined) throw new InvalidArgumentError(`This cluster has no replicaset '${replicasetId}' with a master`)
+    if (master === undefined)
+      throw new InvalidArgumentError(`This cluster has no replicaset '${replicasetId}' with a master`)
     return master
   }
 
@@ -175,13 +192,25 @@ class LocalCluster implements Cluster {
   #driver(id: string): () => Promise<RunningInstance> {
     const { engine = embeddedEngine, inProcess = false, vshard = true, setUp, instances = 3 } = this.#options
     const quorum = this.#options.quorum ?? Math.floor(instances / 2) + 1
-    return () => engine.start({ id, config: this.config, vshard, inProcess, dir: join(this.#dir, id), quorum, ...(setUp === undefined ? {} : { setUp }) })
+    return () =>
+      engine.start({
+        id,
+        config: this.config,
+        vshard,
+        inProcess,
+        dir: join(this.#dir, id),
+        quorum,
+        ...(setUp === undefined ? {} : { setUp }),
+      })
   }
 
   /** Contiguous ranges, in the order of the replicasets. */
   async #createBuckets(): Promise<void> {
     const { bucketCount, replicasets } = this.config
-    const shares = idealBalance(new Map(replicasets.map((replicaset) => [replicaset.id, { weight: replicaset.weight ?? 1 }])), bucketCount)
+    const shares = idealBalance(
+      new Map(replicasets.map((replicaset) => [replicaset.id, { weight: replicaset.weight ?? 1 }])),
+      bucketCount,
+    )
     let next = 1
     const ranges = replicasets.map((replicaset) => {
       const count = shares.get(replicaset.id) ?? 0
@@ -189,7 +218,11 @@ class LocalCluster implements Cluster {
       next += count
       return { replicaset, first, count }
     })
-    await Promise.all(ranges.filter(({ count }) => count > 0).map(({ replicaset, first, count }) => this.#createRange(replicaset, first, count)))
+    await Promise.all(
+      ranges
+        .filter(({ count }) => count > 0)
+        .map(({ replicaset, first, count }) => this.#createRange(replicaset, first, count)),
+    )
   }
 
   async #createRange(replicaset: ReplicasetConfig, first: number, count: number): Promise<void> {
@@ -215,7 +248,11 @@ class ManagedInstance implements ClusterInstance {
   readonly #onPromoted: () => void
   #running: RunningInstance | undefined
 
-  constructor(what: { id: string; name: string; uri: string; replicaset: ReplicasetConfig }, starter: Starter, onPromoted: () => void) {
+  constructor(
+    what: { id: string; name: string; uri: string; replicaset: ReplicasetConfig },
+    starter: Starter,
+    onPromoted: () => void,
+  ) {
     this.id = what.id
     this.name = what.name
     this.uri = what.uri

@@ -37,8 +37,11 @@ class InstanceHere implements RunningInstance {
   }
 
   signal(name: 'SIGTERM' | 'SIGKILL' | 'SIGSTOP' | 'SIGCONT'): void {
-    if (name === 'SIGSTOP' || name === 'SIGCONT') throw new InvalidArgumentError(`${name} needs an instance in a process of its own (inProcess: false)`)
-    void this.storage.close(name === 'SIGKILL' ? { graceMs: 0 } : {}).then(() => this.#ended(name === 'SIGKILL' ? name : 0))
+    if (name === 'SIGSTOP' || name === 'SIGCONT')
+      throw new InvalidArgumentError(`${name} needs an instance in a process of its own (inProcess: false)`)
+    void this.storage
+      .close(name === 'SIGKILL' ? { graceMs: 0 } : {})
+      .then(() => this.#ended(name === 'SIGKILL' ? name : 0))
   }
 }
 
@@ -52,7 +55,8 @@ function mainPath(): string {
 const STDERR_TAIL_BYTES = 4_096
 
 async function startChild(spec: InstanceSpec): Promise<RunningInstance> {
-  if (typeof spec.setUp === 'function') throw new InvalidArgumentError('setUp must be the URL of a module where instances run in processes of their own')
+  if (typeof spec.setUp === 'function')
+    throw new InvalidArgumentError('setUp must be the URL of a module where instances run in processes of their own')
   const child = fork(mainPath(), [], { stdio: ['ignore', 'inherit', 'pipe', 'ipc'], execArgv: [] })
   const instance = new ChildInstance(child, findInstance(spec).instance.uri)
   await instance.start(spec)
@@ -72,7 +76,8 @@ class ChildInstance implements RunningInstance {
     this.#child = child
     this.exited = new Promise((resolve) => {
       child.once('exit', (code, signal) => {
-        for (const { reject } of this.#promotions.values()) reject(new Error(`The instance at ${uri} ended (${signal ?? code ?? 'unknown'}) while it was promoted`))
+        for (const { reject } of this.#promotions.values())
+          reject(new Error(`The instance at ${uri} ended (${signal ?? code ?? 'unknown'}) while it was promoted`))
         this.#promotions.clear()
         resolve(signal ?? code ?? 0)
       })
@@ -89,12 +94,21 @@ class ChildInstance implements RunningInstance {
       const onMessage = (message: unknown): void => {
         const heard = message as ToParent
         if (heard.say === 'started') resolve()
-        else if (heard.say === 'failed') reject(Object.assign(new Error(`The instance at ${this.uri} did not start: ${heard.message}`), { code: heard.code }))
+        else if (heard.say === 'failed')
+          reject(
+            Object.assign(new Error(`The instance at ${this.uri} did not start: ${heard.message}`), {
+              code: heard.code,
+            }),
+          )
       }
       this.#child.on('message', onMessage)
       void this.exited.then((how) => {
         this.#child.off('message', onMessage)
-        reject(new Error(`The instance at ${this.uri} ended (${how}) before it was up${this.#stderr === '' ? '' : `: ${this.#stderr.trim()}`}`))
+        reject(
+          new Error(
+            `The instance at ${this.uri} ended (${how}) before it was up${this.#stderr === '' ? '' : `: ${this.#stderr.trim()}`}`,
+          ),
+        )
       })
       this.#say({ say: 'start', spec })
     })

@@ -8,7 +8,11 @@ import type { InstanceConfig, ReplicasetConfig } from '@orbweaver/vshard'
 import type { InstanceSpec, SetUp } from './engine-driver.js'
 
 /** The instance a spec is about. @throws InvalidArgumentError when its configuration has none of that id */
-export function findInstance(spec: InstanceSpec): { replicaset: ReplicasetConfig; instance: InstanceConfig; number: number } {
+export function findInstance(spec: InstanceSpec): {
+  replicaset: ReplicasetConfig
+  instance: InstanceConfig
+  number: number
+} {
   for (const replicaset of spec.config.replicasets) {
     const index = replicaset.instances.findIndex((instance) => instance.id === spec.id)
     if (index >= 0) return { replicaset, instance: replicaset.instances[index]!, number: index + 1 }
@@ -43,6 +47,7 @@ export async function startEmbeddedStorage(spec: InstanceSpec, environment?: Par
 async function loadSetUp(setUp: SetUp | string | undefined): Promise<SetUp | undefined> {
   if (typeof setUp !== 'string') return setUp
   const module = (await import(setUp)) as { setUp?: SetUp }
-  if (typeof module.setUp !== 'function') throw new InvalidArgumentError(`${setUp} does not export a function setUp(storage, instance)`)
+  if (typeof module.setUp !== 'function')
+    throw new InvalidArgumentError(`${setUp} does not export a function setUp(storage, instance)`)
   return module.setUp
 }

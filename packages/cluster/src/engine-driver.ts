@@ -2,7 +2,10 @@ import type { Storage } from '@orbweaver/storage'
 import type { ClusterConfig } from '@orbweaver/vshard'
 
 /** What a test or a demo adds to every embedded instance: functions, mostly. */
-export type SetUp = (storage: Storage, instance: { id: string; name: string; replicasetId: string }) => void | Promise<void>
+export type SetUp = (
+  storage: Storage,
+  instance: { id: string; name: string; replicasetId: string },
+) => void | Promise<void>
 
 /** One instance to be started. */
 export interface InstanceSpec {

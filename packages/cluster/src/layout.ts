@@ -24,7 +24,10 @@ export interface LayoutOptions {
 /** A configuration with an address for every instance. */
 export async function layOut(options: LayoutOptions): Promise<ClusterConfig> {
   const count = options.replicasets * options.instances
-  const ports = options.firstPort === undefined ? await freePorts(options.host, count) : Array.from({ length: count }, (_, i) => options.firstPort! + i)
+  const ports =
+    options.firstPort === undefined
+      ? await freePorts(options.host, count)
+      : Array.from({ length: count }, (_, i) => options.firstPort! + i)
   const replicasets = Array.from({ length: options.replicasets }, (_, i): ReplicasetConfig => {
     const name = replicasetName(i)
     const uuid = uuidOf(`${options.name}/${name}`)

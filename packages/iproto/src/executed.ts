@@ -15,7 +15,7 @@ const STATEMENT_REFUSED: ReadonlySet<number> = new Set([7, 35, 36, 42, 116, 226,
 /** Codes that user code raises as well when a server it called refused, or when it lost one: they prove nothing. */
 const CODE_UNSURE: ReadonlySet<number> = new Set([7, 77, 78, 116, 279])
 
-/** A COMMIT that failed in the synchronous queue: another instance may still confirm it. */
+/** A commit that failed in the synchronous queue, of a transaction or of a single statement: another instance may still confirm it. */
 const COMMIT_UNSURE: ReadonlySet<number> = new Set([216, 217, 225])
 
 /**
@@ -36,7 +36,7 @@ export function executedOf(
   if (sent === false) return requestClass === 'code' ? 'unknown' : 'no'
   if (requestClass === 'code') return CODE_UNSURE.has(boxCode) ? 'unknown' : 'yes'
   if (NEVER_RAN.has(boxCode)) return 'no'
-  if (requestClass === 'transaction' && COMMIT_UNSURE.has(boxCode)) return 'unknown'
+  if (requestClass !== 'read' && COMMIT_UNSURE.has(boxCode)) return 'unknown'
   const isStatement = requestClass === 'read' || requestClass === 'dml' || requestClass === 'sql'
   return isStatement && STATEMENT_REFUSED.has(boxCode) ? 'no' : 'yes'
 }

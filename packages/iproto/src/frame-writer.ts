@@ -28,7 +28,7 @@ export class FrameWriter implements BodyWriter {
 
   constructor(options: FrameWriterOptions = {}) {
     this.#maxFrameBytes = options.maxFrameBytes ?? DEFAULT_MAX_FRAME_BYTES
-    this.#out = new Encoder({ slabBytes: options.slabBytes ?? 65_536, maxBytes: this.#maxFrameBytes + PREFIX_BYTES })
+    this.#out = new Encoder({ slabBytes: options.slabBytes ?? 65_536, maxBytes: this.#maxFrameBytes })
   }
 
   /**

@@ -12,7 +12,7 @@ export interface Greeting {
   /** `3.2.1`, or with a build suffix: `2.11.0-entrypoint-113-g803baaf`. */
   readonly version: string
   readonly protocol: 'Binary'
-  /** Of the instance, 36 characters; empty when the server gave none. */
+  /** Of the instance, 36 characters; empty when a long build suffix of the version left no room for it. */
   readonly uuid: string
   /** At least 20 bytes; chap-sha1 uses the first 20. */
   readonly salt: Uint8Array
@@ -26,13 +26,9 @@ export function parseGreeting(bytes: Uint8Array): Greeting {
   const head = Buffer.from(bytes.buffer, bytes.byteOffset, Math.min(bytes.length, GREETING_BYTES))
   const text = head.toString('latin1')
   const match = FIRST_LINE.exec(text.slice(0, LINE_BYTES))
-  const [, version = '', protocol = '', uuid = ''] = match ?? []
-  if (
-    match === null ||
-    protocol !== 'Binary' ||
-    head.length < GREETING_BYTES ||
-    head[GREETING_BYTES - 1] !== LINE_FEED
-  ) {
+  const [, version = '', protocol = '', rest = ''] = match ?? []
+  const uuid = uuidOf(rest, version)
+  if (protocol !== 'Binary' || uuid === undefined || head[GREETING_BYTES - 1] !== LINE_FEED) {
     throw notTarantool(describePeer(head, text))
   }
   const encoded = text.slice(LINE_BYTES, GREETING_BYTES - 1).trimEnd()
@@ -62,8 +58,16 @@ export function formatGreeting(greeting: {
 const LINE_BYTES = 64
 const LINE_FEED = 0x0a
 const MIN_SALT_BYTES = 20
-const FIRST_LINE = /^Tarantool (\d\S*) \(([^)]*)\) ?([\da-fA-F-]{36})? *\n$/
+const FIRST_LINE = /^Tarantool +(\d+\.\d+\.\d+\S*) +\(([^)]*)\)(?: +(\S*))? *\n$/
+const UUID = /^[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}$/i
 const BASE64 = /^[A-Za-z\d+/]+={0,2}$/
+
+/** @returns undefined when there has to be a uuid and is none */
+function uuidOf(text: string, version: string): string | undefined {
+  if (UUID.test(text)) return text
+  // 63 characters hold a version of 7 and a uuid. A longer one pushes it out, whole or in part.
+  return version.length > 7 && /^[\da-f-]{0,35}$/i.test(text) ? '' : undefined
+}
 
 function notTarantool(what: string): MalformedFrameError {
   return new MalformedFrameError(`The peer does not speak IPROTO: it seems to be ${what}`, { executed: 'no' })

@@ -70,7 +70,15 @@ export class BucketCall implements Attempt, ReplySink {
   #waits = 0
   #last: OrbweaverError | undefined
 
-  constructor(owner: CallOwner, bucketId: number, name: string, args: readonly unknown[] | RawValue, options: BucketCallOptions, resolve: (values: unknown[]) => void, reject: (error: OrbweaverError) => void) {
+  constructor(
+    owner: CallOwner,
+    bucketId: number,
+    name: string,
+    args: readonly unknown[] | RawValue,
+    options: BucketCallOptions,
+    resolve: (values: unknown[]) => void,
+    reject: (error: OrbweaverError) => void,
+  ) {
     const isWrite = options.mode === 'rw'
     const call = storageCall(bucketId, isWrite ? 'write' : 'read', name, args as readonly unknown[])
     this.#owner = owner
@@ -108,7 +116,11 @@ export class BucketCall implements Attempt, ReplySink {
     this.#epoch = epoch
     this.#sent = this.#owner.routes.tick()
     const { signal } = this.#options
-    instance.send(this.#request, signal === undefined ? { deadline: this.deadline } : { deadline: this.deadline, signal }, this)
+    instance.send(
+      this.#request,
+      signal === undefined ? { deadline: this.deadline } : { deadline: this.deadline, signal },
+      this,
+    )
     return 'sent'
   }
 
@@ -137,7 +149,8 @@ export class BucketCall implements Attempt, ReplySink {
   #answered(set: RoutedSet, answer: ReturnType<typeof readStorageCall>): void {
     const { routes } = this.#owner
     if (answer.kind !== 'refused') {
-      if (routes.table.lookup(this.#bucketId) !== set.index) routes.report({ kind: 'owned', bucketId: this.#bucketId, owner: set.index, sent: this.#sent })
+      if (routes.table.lookup(this.#bucketId) !== set.index)
+        routes.report({ kind: 'owned', bucketId: this.#bucketId, owner: set.index, sent: this.#sent })
       if (answer.kind === 'returned') this.#resolve(answer.values as unknown[])
       else this.#reject(answer.error)
       return
@@ -150,14 +163,21 @@ export class BucketCall implements Attempt, ReplySink {
     }
     this.#last = error
     this.#owner.calls.retries++
-    if (reaction === 'wait') this.#pause(Math.min(WAIT_PAUSE_MS * 1.5 ** this.#waits++, LONGEST_WAIT_PAUSE_MS), () => this.#dispatch(set))
+    if (reaction === 'wait')
+      this.#pause(Math.min(WAIT_PAUSE_MS * 1.5 ** this.#waits++, LONGEST_WAIT_PAUSE_MS), () => this.#dispatch(set))
     else this.#follow(set, error as VshardError)
   }
 
   #follow(set: RoutedSet, error: VshardError): void {
     const { topology, routes } = this.#owner
     const owner = topology.find(error.destination)
-    routes.report({ kind: 'moved', bucketId: this.#bucketId, from: set.index, owner: owner?.index ?? UNKNOWN, sent: this.#sent })
+    routes.report({
+      kind: 'moved',
+      bucketId: this.#bucketId,
+      from: set.index,
+      owner: owner?.index ?? UNKNOWN,
+      sent: this.#sent,
+    })
     const hop = this.#hops++
     this.#owner.calls.hops++
     const go = (): void => {
@@ -225,7 +245,9 @@ export class BucketCall implements Attempt, ReplySink {
   #isOver(): boolean {
     const { signal } = this.#options
     if (signal?.aborted === true) {
-      this.#reject(new RequestAbortedError('The call was aborted by its caller', { cause: signal.reason, executed: 'no' }))
+      this.#reject(
+        new RequestAbortedError('The call was aborted by its caller', { cause: signal.reason, executed: 'no' }),
+      )
       return true
     }
     if (this.deadline > this.#owner.clock.now()) return false
@@ -236,10 +258,13 @@ export class BucketCall implements Attempt, ReplySink {
   /** The time is over, and this is what stood in the way: nothing was executed, or the answer would have come. */
   #timeout(): OrbweaverError {
     const reason = this.#last === undefined ? '' : `; the last answer was: ${this.#last.message}`
-    return new RequestTimeoutError(`Bucket ${this.#bucketId} could not be reached within ${this.#options.timeoutMs} ms${reason}`, {
-      executed: 'no',
-      ...(this.#last === undefined ? {} : { cause: this.#last }),
-    })
+    return new RequestTimeoutError(
+      `Bucket ${this.#bucketId} could not be reached within ${this.#options.timeoutMs} ms${reason}`,
+      {
+        executed: 'no',
+        ...(this.#last === undefined ? {} : { cause: this.#last }),
+      },
+    )
   }
 }
 

@@ -85,7 +85,11 @@ export class Discovery {
     while (from !== undefined && !this.#isStopped) {
       const sent = this.#routes.tick()
       const { name, args } = bucketsDiscoveryCall(from)
-      const { reply } = await callSet(set.replicaset, callRequest(name, args), { mode: 'rw', deadline: this.#clock.now() + PAGE_TIMEOUT_MS, idempotent: true })
+      const { reply } = await callSet(set.replicaset, callRequest(name, args), {
+        mode: 'rw',
+        deadline: this.#clock.now() + PAGE_TIMEOUT_MS,
+        idempotent: true,
+      })
       const page = readBucketsDiscovery(decodeData(reply))
       if (!page.ok) throw page.error
       this.#routes.reportPage(set.index, page.value.buckets, sent)

@@ -10,7 +10,10 @@ export class NoRouteError extends OrbweaverError {
 
   constructor(bucketId: number, answers: ReadonlyMap<string, string>, options: ErrorOptions = {}) {
     const said = [...answers].map(([id, answer]) => `${id}: ${answer}`).join('; ')
-    super(`Bucket ${bucketId} was found on no replicaset${said === '' ? '' : ` (${said})`}`, { ...options, executed: 'no' })
+    super(`Bucket ${bucketId} was found on no replicaset${said === '' ? '' : ` (${said})`}`, {
+      ...options,
+      executed: 'no',
+    })
     this.bucketId = bucketId
     this.answers = answers
   }
@@ -27,7 +30,15 @@ export class MapReduceError extends OrbweaverError {
   readonly replicasetId: string | undefined
   readonly instanceId: string | undefined
 
-  constructor(message: string, options: ErrorOptions & { stage: MapStage; executed: Executed; replicasetId?: string | undefined; instanceId?: string | undefined }) {
+  constructor(
+    message: string,
+    options: ErrorOptions & {
+      stage: MapStage
+      executed: Executed
+      replicasetId?: string | undefined
+      instanceId?: string | undefined
+    },
+  ) {
     super(message, options)
     this.stage = options.stage
     this.replicasetId = options.replicasetId

@@ -61,7 +61,10 @@ export class BucketLookup {
     }
   }
 
-  async #round(bucketId: number, deadline: number): Promise<{ found: RoutedSet | undefined; answers: Map<string, string> }> {
+  async #round(
+    bucketId: number,
+    deadline: number,
+  ): Promise<{ found: RoutedSet | undefined; answers: Map<string, string> }> {
     this.rounds++
     const answers = new Map<string, string>()
     const limit = Math.min(deadline, this.#clock.now() + ROUND_TIMEOUT_MS)
@@ -86,7 +89,11 @@ export class BucketLookup {
   async #ask(set: RoutedSet, bucketId: number, deadline: number): Promise<string> {
     const { name, args } = bucketStatCall(bucketId)
     try {
-      const { reply } = await callSet(set.replicaset, callRequest(name, args), { mode: 'rw', deadline, idempotent: true })
+      const { reply } = await callSet(set.replicaset, callRequest(name, args), {
+        mode: 'rw',
+        deadline,
+        idempotent: true,
+      })
       const stat = readBucketStat(decodeData(reply))
       if (stat.kind === 'absent') return 'does not have it'
       return stat.unreadable === undefined ? 'has it' : `has it, ${stat.bucket.status}`

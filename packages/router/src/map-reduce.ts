@@ -8,8 +8,16 @@ import { callRequest, decodeData } from '@orbweaver/iproto'
 import type { OrbweaverError, Request } from '@orbweaver/iproto'
 import type { InstanceHandle, PinnedSession } from '@orbweaver/replicaset'
 import {
-  readStorageMap, readStorageRef, readStorageRefCheckWithBuckets, readStorageRefMakeWithBuckets, storageMapCall, storageRefCall,
-  storageRefCheckWithBucketsCall, storageRefMakeWithBucketsCall, storageUnrefCall, VshardError,
+  readStorageMap,
+  readStorageRef,
+  readStorageRefCheckWithBuckets,
+  readStorageRefMakeWithBuckets,
+  storageMapCall,
+  storageRefCall,
+  storageRefCheckWithBucketsCall,
+  storageRefMakeWithBucketsCall,
+  storageUnrefCall,
+  VshardError,
 } from '@orbweaver/vshard'
 import type { BucketsRefReply, ServiceCall, ServiceReply } from '@orbweaver/vshard'
 import { MapReduceError } from './errors.js'
@@ -54,7 +62,8 @@ interface Ref {
 export async function mapReduce(owner: MapOwner, run: MapRun): Promise<Map<string, unknown[]>> {
   const refs: Ref[] = []
   try {
-    const owned = run.buckets === undefined ? await refAll(owner, run, refs) : await refBuckets(owner, run, run.buckets, refs)
+    const owned =
+      run.buckets === undefined ? await refAll(owner, run, refs) : await refBuckets(owner, run, run.buckets, refs)
     return await mapAll(owner, run, refs, owned)
   } catch (error) {
     for (const ref of refs) unref(owner, ref)
@@ -72,7 +81,14 @@ type OwnedBuckets = ReadonlyMap<RoutedSet, readonly number[]> | undefined
 async function refAll(owner: MapOwner, run: MapRun, refs: Ref[]): Promise<undefined> {
   const counts = await allOf(
     owner.topology.sets.map(async (set) => {
-      const { reply } = await takeRef(owner, run, set, (id, timeoutMs) => storageRefCall(id, timeoutMs), readStorageRef, refs)
+      const { reply } = await takeRef(
+        owner,
+        run,
+        set,
+        (id, timeoutMs) => storageRefCall(id, timeoutMs),
+        readStorageRef,
+        refs,
+      )
       return valueOf(set, refs, reply, 'ref')
     }),
   )
@@ -80,12 +96,21 @@ async function refAll(owner: MapOwner, run: MapRun, refs: Ref[]): Promise<undefi
   const { bucketCount } = owner.routes.table
   if (total !== bucketCount) {
     const missing = VshardError.of('UNKNOWN_BUCKETS', { not_discovered_cnt: bucketCount - total })
-    throw new MapReduceError(`The replicasets have ${total} buckets together, expected ${bucketCount}`, { stage: 'check', executed: 'no', cause: missing })
+    throw new MapReduceError(`The replicasets have ${total} buckets together, expected ${bucketCount}`, {
+      stage: 'check',
+      executed: 'no',
+      cause: missing,
+    })
   }
   return undefined
 }
 
-async function refBuckets(owner: MapOwner, run: MapRun, wanted: ReadonlySet<number>, refs: Ref[]): Promise<OwnedBuckets> {
+async function refBuckets(
+  owner: MapOwner,
+  run: MapRun,
+  wanted: ReadonlySet<number>,
+  refs: Ref[],
+): Promise<OwnedBuckets> {
   const owned = new Map<RoutedSet, number[]>()
   let todo = [...wanted]
   while (todo.length > 0) {
@@ -96,8 +121,25 @@ async function refBuckets(owner: MapOwner, run: MapRun, wanted: ReadonlySet<numb
         const sent = owner.routes.tick()
         const reply =
           held === undefined
-            ? (await takeRef(owner, run, set, (id, timeoutMs) => storageRefMakeWithBucketsCall(id, timeoutMs, ids), readStorageRefMakeWithBuckets, refs, isHeld)).reply
-            : await sendOn(owner, run, held, storageRefCheckWithBucketsCall(held.id, ids), readStorageRefCheckWithBuckets, 'ref')
+            ? (
+                await takeRef(
+                  owner,
+                  run,
+                  set,
+                  (id, timeoutMs) => storageRefMakeWithBucketsCall(id, timeoutMs, ids),
+                  readStorageRefMakeWithBuckets,
+                  refs,
+                  isHeld,
+                )
+              ).reply
+            : await sendOn(
+                owner,
+                run,
+                held,
+                storageRefCheckWithBucketsCall(held.id, ids),
+                readStorageRefCheckWithBuckets,
+                'ref',
+              )
         const { moved } = valueOf(set, refs, reply, 'ref')
         return { set, ids, moved, sent }
       }),
@@ -106,7 +148,13 @@ async function refBuckets(owner: MapOwner, run: MapRun, wanted: ReadonlySet<numb
     for (const { set, ids, moved, sent } of answers) {
       const gone = new Set(moved.map(({ id }) => id))
       for (const { id, destination } of moved) {
-        owner.routes.report({ kind: 'moved', bucketId: id, from: set.index, owner: owner.topology.find(destination)?.index ?? UNKNOWN, sent })
+        owner.routes.report({
+          kind: 'moved',
+          bucketId: id,
+          from: set.index,
+          owner: owner.topology.find(destination)?.index ?? UNKNOWN,
+          sent,
+        })
         todo.push(id)
       }
       const kept = ids.filter((id) => !gone.has(id))
@@ -122,7 +170,11 @@ function isHeld(reply: BucketsRefReply): boolean {
   return reply.isDone
 }
 
-async function grouped(owner: MapOwner, bucketIds: readonly number[], deadline: number): Promise<Map<RoutedSet, number[]>> {
+async function grouped(
+  owner: MapOwner,
+  bucketIds: readonly number[],
+  deadline: number,
+): Promise<Map<RoutedSet, number[]>> {
   const groups = new Map<RoutedSet, number[]>()
   for (const bucketId of bucketIds) {
     const set = owner.topology.at(owner.routes.table.lookup(bucketId)) ?? (await owner.lookup.find(bucketId, deadline))
@@ -169,7 +221,12 @@ async function takeRef<T>(
 
 // ---- map -------------------------------------------------------------------------------------------------------------
 
-async function mapAll(owner: MapOwner, run: MapRun, refs: readonly Ref[], owned: OwnedBuckets): Promise<Map<string, unknown[]>> {
+async function mapAll(
+  owner: MapOwner,
+  run: MapRun,
+  refs: readonly Ref[],
+  owned: OwnedBuckets,
+): Promise<Map<string, unknown[]>> {
   const results = await allOf(
     refs.map(async (ref) => {
       const call = storageMapCall(ref.id, run.functionName, argumentsFor(run, ref, owned))
@@ -178,12 +235,15 @@ async function mapAll(owner: MapOwner, run: MapRun, refs: readonly Ref[], owned:
       // References live on the instance that gave them: a new master knows nothing of them and may have moved buckets.
       const master = ref.set.replicaset.master()
       if (master !== undefined && master.id !== ref.instance.id) {
-        throw new MapReduceError(`The master of replicaset ${ref.set.id} changed from ${ref.instance.id} to ${master.id} during the map`, {
-          stage: 'map',
-          executed: 'yes',
-          replicasetId: ref.set.id,
-          instanceId: ref.instance.id,
-        })
+        throw new MapReduceError(
+          `The master of replicaset ${ref.set.id} changed from ${ref.instance.id} to ${master.id} during the map`,
+          {
+            stage: 'map',
+            executed: 'yes',
+            replicasetId: ref.set.id,
+            instanceId: ref.instance.id,
+          },
+        )
       }
       return [ref.set.id, [...values]] as const
     }),
@@ -198,19 +258,30 @@ function argumentsFor(run: MapRun, ref: Ref, owned: OwnedBuckets): readonly unkn
 }
 
 /** One call through the session of a reference. */
-async function sendOn<T>(owner: MapOwner, run: MapRun, ref: Ref, call: ServiceCall, read: (values: readonly unknown[]) => ServiceReply<T>, stage: MapStage): Promise<ServiceReply<T>> {
+async function sendOn<T>(
+  owner: MapOwner,
+  run: MapRun,
+  ref: Ref,
+  call: ServiceCall,
+  read: (values: readonly unknown[]) => ServiceReply<T>,
+  stage: MapStage,
+): Promise<ServiceReply<T>> {
   if (ref.session.lost) {
-    throw new MapReduceError(`The connection to ${ref.instance.id} of replicaset ${ref.set.id}, which held the reference, was lost`, {
-      stage,
-      executed: stage === 'map' ? 'unknown' : 'no',
-      replicasetId: ref.set.id,
-      instanceId: ref.instance.id,
-    })
+    throw new MapReduceError(
+      `The connection to ${ref.instance.id} of replicaset ${ref.set.id}, which held the reference, was lost`,
+      {
+        stage,
+        executed: stage === 'map' ? 'unknown' : 'no',
+        replicasetId: ref.set.id,
+        instanceId: ref.instance.id,
+      },
+    )
   }
   const request = callRequest(call.name, call.args)
   try {
     const data = await new Promise<unknown[]>((resolve, reject) => {
-      const options = run.signal === undefined ? { deadline: run.deadline } : { deadline: run.deadline, signal: run.signal }
+      const options =
+        run.signal === undefined ? { deadline: run.deadline } : { deadline: run.deadline, signal: run.signal }
       ref.session.send(request, options, { done: (reply) => resolve(decodeData(reply)), failed: reject })
     })
     return read(data)
@@ -235,7 +306,12 @@ function valueOf<T>(set: RoutedSet, refs: readonly Ref[], reply: ServiceReply<T>
   throw failure(set, refs.find((ref) => ref.set === set)?.instance.id, reply.error, stage)
 }
 
-function failure(set: RoutedSet, instanceId: string | undefined, cause: OrbweaverError, stage: MapStage): MapReduceError {
+function failure(
+  set: RoutedSet,
+  instanceId: string | undefined,
+  cause: OrbweaverError,
+  stage: MapStage,
+): MapReduceError {
   if (cause instanceof MapReduceError) return cause
   const where = instanceId === undefined ? `replicaset ${set.id}` : `${instanceId} of replicaset ${set.id}`
   return new MapReduceError(`Map-reduce failed at stage ${stage} on ${where}: ${cause.message}`, {

@@ -4,7 +4,10 @@
  * @param compare - negative when `a` comes first; equal items keep the order of their streams
  * @example for await (const city of mergeOrdered(streams, (a, b) => b.population - a.population)) …
  */
-export async function* mergeOrdered<T>(streams: readonly AsyncIterable<T>[], compare: (a: T, b: T) => number): AsyncGenerator<T, void, undefined> {
+export async function* mergeOrdered<T>(
+  streams: readonly AsyncIterable<T>[],
+  compare: (a: T, b: T) => number,
+): AsyncGenerator<T, void, undefined> {
   const iterators = streams.map((stream) => stream[Symbol.asyncIterator]())
   try {
     const heads: Head<T>[] = []

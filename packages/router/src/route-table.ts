@@ -19,7 +19,12 @@ export class RouteTable {
   /** Buckets per set index; index 0 counts the unknown ones. */
   readonly #counts: readonly number[]
 
-  private constructor(generation: number, bucketCount: number, chunks: readonly Uint16Array[], counts: readonly number[]) {
+  private constructor(
+    generation: number,
+    bucketCount: number,
+    chunks: readonly Uint16Array[],
+    counts: readonly number[],
+  ) {
     this.generation = generation
     this.bucketCount = bucketCount
     this.#chunks = chunks

@@ -8,7 +8,13 @@ import { RouteTable, UNKNOWN } from './route-table.js'
 /** Something learnt about one bucket. `from` and `owner` are indexes of sets. */
 export type RouteFact =
   /** `from` does not have it; `owner`: who it named (UNKNOWN: nobody we know). */
-  | { readonly kind: 'moved'; readonly bucketId: number; readonly sent: number; readonly from: number; readonly owner: number }
+  | {
+      readonly kind: 'moved'
+      readonly bucketId: number
+      readonly sent: number
+      readonly from: number
+      readonly owner: number
+    }
   /** `owner` answered for it, listed it, or was found to have it. */
   | { readonly kind: 'owned'; readonly bucketId: number; readonly sent: number; readonly owner: number }
   /** A whole sweep of `from` did not list it. */

@@ -71,20 +71,49 @@ export interface Router {
   bucketIdMpcrc32(key: ShardingKey): number
   bucketIdStrcrc32(key: ShardingKey, options?: Strcrc32Options): number
   /** Calls a function on the master of the bucket. @returns the values it returned, at most three */
-  callrw<T extends unknown[] = unknown[]>(bucketId: number, name: string, args?: readonly unknown[], options?: RouterCallOptions): Promise<T>
+  callrw<T extends unknown[] = unknown[]>(
+    bucketId: number,
+    name: string,
+    args?: readonly unknown[],
+    options?: RouterCallOptions,
+  ): Promise<T>
   /** Reads where it is best to read, the master included. */
-  callro<T extends unknown[] = unknown[]>(bucketId: number, name: string, args?: readonly unknown[], options?: RouterCallOptions): Promise<T>
+  callro<T extends unknown[] = unknown[]>(
+    bucketId: number,
+    name: string,
+    args?: readonly unknown[],
+    options?: RouterCallOptions,
+  ): Promise<T>
   /** Reads in turn from all instances. */
-  callbro<T extends unknown[] = unknown[]>(bucketId: number, name: string, args?: readonly unknown[], options?: RouterCallOptions): Promise<T>
+  callbro<T extends unknown[] = unknown[]>(
+    bucketId: number,
+    name: string,
+    args?: readonly unknown[],
+    options?: RouterCallOptions,
+  ): Promise<T>
   /** Reads from a replica if there is one. */
-  callre<T extends unknown[] = unknown[]>(bucketId: number, name: string, args?: readonly unknown[], options?: RouterCallOptions): Promise<T>
+  callre<T extends unknown[] = unknown[]>(
+    bucketId: number,
+    name: string,
+    args?: readonly unknown[],
+    options?: RouterCallOptions,
+  ): Promise<T>
   /** Reads in turn from the replicas. */
-  callbre<T extends unknown[] = unknown[]>(bucketId: number, name: string, args?: readonly unknown[], options?: RouterCallOptions): Promise<T>
+  callbre<T extends unknown[] = unknown[]>(
+    bucketId: number,
+    name: string,
+    args?: readonly unknown[],
+    options?: RouterCallOptions,
+  ): Promise<T>
   /**
    * Runs a function on all masters, every bucket counted exactly once. @returns what each returned, by replicaset id
    * @throws MapReduceError naming the stage and the replicaset; after a failure before the map nothing was executed
    */
-  mapCallrw<T extends unknown[] = unknown[]>(name: string, args?: readonly unknown[], options?: MapOptions): Promise<Map<string, T>>
+  mapCallrw<T extends unknown[] = unknown[]>(
+    name: string,
+    args?: readonly unknown[],
+    options?: MapOptions,
+  ): Promise<Map<string, T>>
   /** The replicaset that has the bucket. @throws NoRouteError */
   route(bucketId: number, options?: RouterCallOptions): Promise<ReplicasetHandle>
   /** All replicasets by id. */
@@ -134,7 +163,12 @@ class VshardRouter implements Router, CallOwner, MapOwner {
     this.routes = new RouteWorker(this.config.bucketCount, this.clock, () => this.#routesChanged())
     this.topology = new Topology(this.config, environment)
     this.lookup = new BucketLookup(this.topology, this.routes, this.clock)
-    this.#discovery = new Discovery(this.topology, this.routes, this.clock, options.discoveryMode ?? this.config.discoveryMode)
+    this.#discovery = new Discovery(
+      this.topology,
+      this.routes,
+      this.clock,
+      options.discoveryMode ?? this.config.discoveryMode,
+    )
     this.#refId = Math.floor(this.random() * MAX_REF_ID)
     this.#discovery.start()
   }
@@ -155,27 +189,58 @@ class VshardRouter implements Router, CallOwner, MapOwner {
 
   // ---- calls --------------------------------------------------------------------------------------------------------
 
-  callrw<T extends unknown[]>(bucketId: number, name: string, args?: readonly unknown[], options?: RouterCallOptions): Promise<T> {
+  callrw<T extends unknown[]>(
+    bucketId: number,
+    name: string,
+    args?: readonly unknown[],
+    options?: RouterCallOptions,
+  ): Promise<T> {
     return this.#call<T>('rw', bucketId, name, args, options)
   }
 
-  callro<T extends unknown[]>(bucketId: number, name: string, args?: readonly unknown[], options?: RouterCallOptions): Promise<T> {
+  callro<T extends unknown[]>(
+    bucketId: number,
+    name: string,
+    args?: readonly unknown[],
+    options?: RouterCallOptions,
+  ): Promise<T> {
     return this.#call<T>('ro', bucketId, name, args, options)
   }
 
-  callbro<T extends unknown[]>(bucketId: number, name: string, args?: readonly unknown[], options?: RouterCallOptions): Promise<T> {
+  callbro<T extends unknown[]>(
+    bucketId: number,
+    name: string,
+    args?: readonly unknown[],
+    options?: RouterCallOptions,
+  ): Promise<T> {
     return this.#call<T>('bro', bucketId, name, args, options)
   }
 
-  callre<T extends unknown[]>(bucketId: number, name: string, args?: readonly unknown[], options?: RouterCallOptions): Promise<T> {
+  callre<T extends unknown[]>(
+    bucketId: number,
+    name: string,
+    args?: readonly unknown[],
+    options?: RouterCallOptions,
+  ): Promise<T> {
     return this.#call<T>('re', bucketId, name, args, options)
   }
 
-  callbre<T extends unknown[]>(bucketId: number, name: string, args?: readonly unknown[], options?: RouterCallOptions): Promise<T> {
+  callbre<T extends unknown[]>(
+    bucketId: number,
+    name: string,
+    args?: readonly unknown[],
+    options?: RouterCallOptions,
+  ): Promise<T> {
     return this.#call<T>('bre', bucketId, name, args, options)
   }
 
-  #call<T extends unknown[]>(mode: CallMode, bucketId: number, name: string, args: readonly unknown[] = [], options: RouterCallOptions = {}): Promise<T> {
+  #call<T extends unknown[]>(
+    mode: CallMode,
+    bucketId: number,
+    name: string,
+    args: readonly unknown[] = [],
+    options: RouterCallOptions = {},
+  ): Promise<T> {
     return new Promise((resolve, reject) => {
       this.#assertBucket(bucketId)
       this.#assertOpen()
@@ -185,7 +250,13 @@ class VshardRouter implements Router, CallOwner, MapOwner {
         bucketId,
         name,
         args,
-        { mode, timeoutMs, deadline: this.clock.now() + timeoutMs, signal: options.signal, decode: this.#options.decode },
+        {
+          mode,
+          timeoutMs,
+          deadline: this.clock.now() + timeoutMs,
+          signal: options.signal,
+          decode: this.#options.decode,
+        },
         resolve as (values: unknown[]) => void,
         reject,
       )
@@ -193,13 +264,22 @@ class VshardRouter implements Router, CallOwner, MapOwner {
     })
   }
 
-  async mapCallrw<T extends unknown[]>(name: string, args: readonly unknown[] = [], options: MapOptions = {}): Promise<Map<string, T>> {
+  async mapCallrw<T extends unknown[]>(
+    name: string,
+    args: readonly unknown[] = [],
+    options: MapOptions = {},
+  ): Promise<Map<string, T>> {
     this.#assertOpen()
     const timeoutMs = this.#timeoutOf(options)
     const { mapTimeout = 0, bucketIds, bucketArgs } = options
-    if (bucketIds !== undefined && bucketArgs !== undefined) throw new InvalidArgumentError('Give bucketIds or bucketArgs, not both: the arguments name the buckets')
-    if (!(mapTimeout >= 0) || mapTimeout > timeoutMs) throw new InvalidArgumentError(`mapTimeout is ${mapTimeout}, expected 0 to ${timeoutMs}, the timeout of the whole call`)
-    const buckets = bucketArgs === undefined ? (bucketIds === undefined ? undefined : new Set(bucketIds)) : new Set(bucketArgs.keys())
+    if (bucketIds !== undefined && bucketArgs !== undefined)
+      throw new InvalidArgumentError('Give bucketIds or bucketArgs, not both: the arguments name the buckets')
+    if (!(mapTimeout >= 0) || mapTimeout > timeoutMs)
+      throw new InvalidArgumentError(
+        `mapTimeout is ${mapTimeout}, expected 0 to ${timeoutMs}, the timeout of the whole call`,
+      )
+    const buckets =
+      bucketArgs === undefined ? (bucketIds === undefined ? undefined : new Set(bucketIds)) : new Set(bucketArgs.keys())
     for (const bucketId of buckets ?? []) this.#assertBucket(bucketId)
     const results = await mapReduce(this, {
       functionName: name,
@@ -239,7 +319,10 @@ class VshardRouter implements Router, CallOwner, MapOwner {
       options.signal?.throwIfAborted()
       this.#assertOpen()
       const left = deadline - this.clock.now()
-      if (left <= 0) throw new InvalidArgumentError(`${this.config.bucketCount - this.routes.table.known} of ${this.config.bucketCount} buckets are not known yet${this.#whyUnknown()}`)
+      if (left <= 0)
+        throw new InvalidArgumentError(
+          `${this.config.bucketCount - this.routes.table.known} of ${this.config.bucketCount} buckets are not known yet${this.#whyUnknown()}`,
+        )
       await this.#nextChange(left)
     }
   }
@@ -252,7 +335,13 @@ class VshardRouter implements Router, CallOwner, MapOwner {
   report(fact: { bucketId: number; from: string; destination: string | undefined }): void {
     const from = this.topology.find(fact.from)
     if (from === undefined) return
-    this.routes.report({ kind: 'moved', bucketId: fact.bucketId, from: from.index, owner: this.topology.find(fact.destination)?.index ?? UNKNOWN, sent: this.routes.tick() })
+    this.routes.report({
+      kind: 'moved',
+      bucketId: fact.bucketId,
+      from: from.index,
+      owner: this.topology.find(fact.destination)?.index ?? UNKNOWN,
+      sent: this.routes.tick(),
+    })
   }
 
   info(): RouterInfo {
@@ -306,7 +395,9 @@ class VshardRouter implements Router, CallOwner, MapOwner {
   }
 
   #whyUnknown(): string {
-    const reasons = [...this.#discovery.state].flatMap(([id, { lastError }]) => (lastError === undefined ? [] : [`${id}: ${lastError}`]))
+    const reasons = [...this.#discovery.state].flatMap(([id, { lastError }]) =>
+      lastError === undefined ? [] : [`${id}: ${lastError}`],
+    )
     return reasons.length === 0 ? '' : ` (${reasons.join('; ')})`
   }
 
@@ -315,7 +406,8 @@ class VshardRouter implements Router, CallOwner, MapOwner {
   }
 
   #assertBucket(bucketId: number): void {
-    if (!this.#isBucket(bucketId)) throw new InvalidArgumentError(`Bucket id ${String(bucketId)} is not an integer in 1..${this.config.bucketCount}`)
+    if (!this.#isBucket(bucketId))
+      throw new InvalidArgumentError(`Bucket id ${String(bucketId)} is not an integer in 1..${this.config.bucketCount}`)
   }
 
   #assertOpen(): void {
@@ -324,7 +416,8 @@ class VshardRouter implements Router, CallOwner, MapOwner {
 
   #timeoutOf(options: RouterCallOptions): number {
     const timeout = options.timeout ?? this.#options.callTimeoutMs ?? DEFAULT_TIMEOUT_MS
-    if (typeof timeout !== 'number' || !(timeout > 0)) throw new InvalidArgumentError(`timeout is ${String(timeout)}, expected milliseconds above 0, or Infinity`)
+    if (typeof timeout !== 'number' || !(timeout > 0))
+      throw new InvalidArgumentError(`timeout is ${String(timeout)}, expected milliseconds above 0, or Infinity`)
     return timeout
   }
 }

@@ -47,7 +47,13 @@ class SetCall implements Attempt, ReplySink {
   #session: PinnedSession | undefined
   #epoch = 0
 
-  constructor(set: Replicaset, request: Request, options: SetCallOptions, resolve: (result: SetCallResult) => void, reject: (error: OrbweaverError) => void) {
+  constructor(
+    set: Replicaset,
+    request: Request,
+    options: SetCallOptions,
+    resolve: (result: SetCallResult) => void,
+    reject: (error: OrbweaverError) => void,
+  ) {
     this.deadline = options.deadline
     this.requestClass = request.requestClass
     this.idempotent = options.idempotent

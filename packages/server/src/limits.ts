@@ -11,7 +11,7 @@ export interface ServerLimits {
   readonly maxFrameBytesBeforeLogin?: number
   /** Sessions at one time; a further connection is closed at once. Default 10,000. */
   readonly maxSessions?: number
-  /** Unread replies of one session, in bytes, above which its requests are no longer read. Default 16 MiB. */
+  /** Unread replies of one session, in bytes, above which its requests are no longer read; at least 256 KiB, what a transport takes anyway. Default 16 MiB. */
   readonly maxPendingBytes?: number
   /** How long a session may take no byte of its pending replies, in milliseconds. Default 60,000. */
   readonly stallTimeoutMs?: number
@@ -26,6 +26,8 @@ export interface ServerLimits {
   /** Keys one session may watch. Default 1,000. */
   readonly maxWatchedKeys?: number
 }
+
+const LEAST_PENDING_BYTES = 256 * 1024
 
 export const DEFAULT_LIMITS: Required<ServerLimits> = {
   maxFrameBytes: 64 * 1024 * 1024,
@@ -48,12 +50,16 @@ export function resolveLimits(limits: ServerLimits = {}): Required<ServerLimits>
   const problems: { path: string; message: string }[] = []
   for (const [name, value] of Object.entries(limits)) {
     if (!(name in DEFAULT_LIMITS)) {
-      problems.push({ path: `limits.${name}`, message: `is not a limit; known are ${Object.keys(DEFAULT_LIMITS).join(', ')}` })
+      problems.push({
+        path: `limits.${name}`,
+        message: `is not a limit; known are ${Object.keys(DEFAULT_LIMITS).join(', ')}`,
+      })
     } else if (value !== undefined && !(typeof value === 'number' && value > 0)) {
       problems.push({ path: `limits.${name}`, message: `is ${String(value)}, expected a number above 0` })
     }
   }
   if (problems.length > 0) throw new ConfigError(problems, { subject: 'server' })
   const given = Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== undefined))
-  return { ...DEFAULT_LIMITS, ...given }
+  const resolved = { ...DEFAULT_LIMITS, ...given }
+  return { ...resolved, maxPendingBytes: Math.max(resolved.maxPendingBytes, LEAST_PENDING_BYTES) }
 }

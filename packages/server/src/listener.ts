@@ -64,7 +64,11 @@ class ServerShell implements Server, SessionOwner {
 
   accept(transport: Transport, as?: { user: string }): void {
     if (this.#closing !== undefined || this.#sessions.size >= this.limits.maxSessions) {
-      transport.destroy(new Error(this.#closing === undefined ? `${this.limits.maxSessions} sessions are open` : 'The server is closing'))
+      transport.destroy(
+        new Error(
+          this.#closing === undefined ? `${this.limits.maxSessions} sessions are open` : 'The server is closing',
+        ),
+      )
       return
     }
     const session = new SessionShell(++this.#lastId, transport, this)
@@ -89,14 +93,7 @@ class ServerShell implements Server, SessionOwner {
       if (this.#sessions.size === 0) resolve()
     })
     for (const session of [...this.#sessions]) session.close()
-    // A peer that never closes its end must not hold the process: after a second nobody waits for it.
-    const cancel = this.clock.schedule(CLOSE_GRACE_MS, () => {
-      for (const session of [...this.#sessions]) session.destroy()
-    })
     await empty
-    cancel()
     await listeners
   }
 }
-
-const CLOSE_GRACE_MS = 1_000

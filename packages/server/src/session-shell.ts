@@ -4,7 +4,19 @@
  * bytes and time, malformed frames by number.
  */
 import type { Clock, Transport, TransportSink } from '@orbweaver/connection'
-import { BoxError, ErrorCode, FrameHeader, FrameReader, FrameTooLargeError, FrameWriter, formatGreeting, isOrbweaverError, MalformedFrameError, RequestType, writeErrorBody } from '@orbweaver/iproto'
+import {
+  BoxError,
+  ErrorCode,
+  FrameHeader,
+  FrameReader,
+  FrameTooLargeError,
+  FrameWriter,
+  formatGreeting,
+  isOrbweaverError,
+  MalformedFrameError,
+  RequestType,
+  writeErrorBody,
+} from '@orbweaver/iproto'
 import type { ServerLimits } from './limits.js'
 import type { ClientSession, SessionHandler } from './session.js'
 
@@ -14,6 +26,9 @@ export interface SessionOwner {
   readonly handler: SessionHandler
   ended(session: SessionShell): void
 }
+
+/** How long a closed session waits for its peer to close too. */
+const LINGER_MS = 1_000
 
 type Stage = 'greeting' | 'open' | 'closing' | 'ended'
 
@@ -99,6 +114,7 @@ export class SessionShell implements ClientSession, TransportSink {
     if (!this.#isCongested && this.pendingBytes > this.#owner.limits.maxPendingBytes) {
       this.#isCongested = true
       this.#updateReading()
+      this.#watchStall()
     }
     return !this.#isCongested
   }
@@ -119,9 +135,11 @@ export class SessionShell implements ClientSession, TransportSink {
     this.#flush()
     this.#stage = 'closing'
     this.#cancelFrameTimer?.()
+    this.#cancelStallTimer?.()
+    // Reading goes on, into nothing: the peer's end of the connection is seen only behind what it still sends.
     this.#updateReading()
     this.#transport.end()
-    this.#watchStall()
+    this.#cancelStallTimer = this.#owner.clock.schedule(LINGER_MS, () => this.destroy())
   }
 
   destroy(cause?: Error): void {
@@ -139,7 +157,7 @@ export class SessionShell implements ClientSession, TransportSink {
   }
 
   drain(): void {
-    if (this.#stage === 'ended') return
+    if (this.#stage === 'ended' || this.#stage === 'closing') return
     this.#watchStall()
     if (this.#isCongested && this.pendingBytes <= this.#owner.limits.maxPendingBytes / 2) {
       this.#isCongested = false
@@ -209,10 +227,11 @@ export class SessionShell implements ClientSession, TransportSink {
   }
 
   #refuse(error: unknown): void {
-    if (!(error instanceof MalformedFrameError || error instanceof FrameTooLargeError || isOrbweaverError(error))) throw error
+    if (!(error instanceof MalformedFrameError || error instanceof FrameTooLargeError || isOrbweaverError(error)))
+      throw error
     const writer = new FrameWriter({ slabBytes: 512 })
-    writer.beginReply(RequestType.errorFlag | ErrorCode['invalidMsgpack']!, 0, 0, 1)
-    writeErrorBody(writer, BoxError.of(ErrorCode['invalidMsgpack']!, `Invalid MsgPack - ${error.message}`))
+    writer.beginReply(RequestType.errorFlag | ErrorCode['invalidMsgpack'], 0, 0, 1)
+    writeErrorBody(writer, BoxError.of(ErrorCode['invalidMsgpack'], `Invalid MsgPack - ${error.message}`))
     writer.end()
     this.reply(writer.take())
   }
@@ -227,7 +246,7 @@ export class SessionShell implements ClientSession, TransportSink {
   }
 
   #updateReading(): void {
-    const isPaused = this.#pauses > 0 || this.#isCongested || this.#stage === 'closing'
+    const isPaused = this.#stage !== 'closing' && (this.#pauses > 0 || this.#isCongested)
     if (isPaused === this.#isReadingPaused || this.#stage === 'ended') return
     this.#isReadingPaused = isPaused
     if (isPaused) {
@@ -254,12 +273,12 @@ export class SessionShell implements ClientSession, TransportSink {
   #watchStall(): void {
     this.#cancelStallTimer?.()
     this.#cancelStallTimer = undefined
-    const pending = this.#transport.pendingBytes
-    if (pending === 0 && this.#stage !== 'closing') return
+    const pending = this.pendingBytes
+    if (pending === 0) return
     this.#stalledAt = pending
     const { stallTimeoutMs } = this.#owner.limits
     this.#cancelStallTimer = this.#owner.clock.schedule(stallTimeoutMs, () => {
-      const left = this.#transport.pendingBytes
+      const left = this.pendingBytes
       if (left > 0 && left < this.#stalledAt) this.#watchStall()
       else this.destroy(new Error(`${this.peer} took none of ${left} waiting bytes for ${stallTimeoutMs} ms`))
     })

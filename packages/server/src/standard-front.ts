@@ -6,7 +6,16 @@
  */
 import { authRules } from './handshake.js'
 import type { UserSource } from './handshake.js'
-import { BodyReader, BoxError, ErrorCode, FrameWriter, isOrbweaverError, Key, RequestType, writeErrorBody } from '@orbweaver/iproto'
+import {
+  BodyReader,
+  BoxError,
+  ErrorCode,
+  FrameWriter,
+  isOrbweaverError,
+  Key,
+  RequestType,
+  writeErrorBody,
+} from '@orbweaver/iproto'
 import type { Transport } from '@orbweaver/connection'
 import type { ClientSession, InboundFrame, SessionHandler } from './session.js'
 import type { WatchHub } from './watch-hub.js'
@@ -63,7 +72,11 @@ class Front implements SessionHandler {
   frame(session: ClientSession, frame: InboundFrame): void {
     const isStream = frame.streamId !== 0
     if (isStream && NOT_IN_STREAM.has(frame.type)) {
-      this.#fail(session, frame, BoxError.of(ErrorCode['unableToProcessInStream']!, `Unable to process request type ${frame.type} in stream`))
+      this.#fail(
+        session,
+        frame,
+        BoxError.of(ErrorCode['unableToProcessInStream'], `Unable to process request type ${frame.type} in stream`),
+      )
       return
     }
     try {
@@ -108,11 +121,13 @@ class Front implements SessionHandler {
 
   /* ID (0x49): 0x54 VERSION uint, 0x55 FEATURES array of uint; the reply adds 0x5b AUTH_TYPE. An absent body is error 20. */
   #identify(session: ClientSession, frame: InboundFrame): void {
-    if (frame.body.length === 0) throw BoxError.of(ErrorCode['invalidMsgpack']!, 'Invalid MsgPack - request body')
+    if (frame.body.length === 0) throw BoxError.of(ErrorCode['invalidMsgpack'], 'Invalid MsgPack - request body')
     const body = new BodyReader(frame.body)
     body.uint(Key.version)
     const wanted = body.array(Key.features) ?? []
-    session.features = new Set(wanted.filter((feature): feature is number => typeof feature === 'number' && this.#parts.features.has(feature)))
+    session.features = new Set(
+      wanted.filter((feature): feature is number => typeof feature === 'number' && this.#parts.features.has(feature)),
+    )
     const writer = this.#begin(frame)
     writer.mapHeader(3)
     writer.uint(Key.version)
@@ -161,7 +176,12 @@ class Front implements SessionHandler {
   }
 
   #fail(session: ClientSession, frame: InboundFrame, error: BoxError): void {
-    this.#writer.beginReply(RequestType.errorFlag | (error.boxCode & 0x7fff), frame.syncHigh, frame.syncLow, this.#schemaVersion())
+    this.#writer.beginReply(
+      RequestType.errorFlag | (error.boxCode & 0x7fff),
+      frame.syncHigh,
+      frame.syncLow,
+      this.#schemaVersion(),
+    )
     writeErrorBody(this.#writer, error)
     this.#send(session)
   }
@@ -183,6 +203,6 @@ function eventKey(frame: InboundFrame): string {
 /** A request of the client that we could not read is its error, not ours: 20; anything else is a fault of ours and goes up. */
 function asBoxError(error: unknown): BoxError {
   if (error instanceof BoxError) return error
-  if (isOrbweaverError(error)) return BoxError.of(ErrorCode['invalidMsgpack']!, `Invalid MsgPack - ${error.message}`)
+  if (isOrbweaverError(error)) return BoxError.of(ErrorCode['invalidMsgpack'], `Invalid MsgPack - ${error.message}`)
   throw error
 }

@@ -81,7 +81,7 @@ class Hub implements WatchHub {
       if (keys.size >= this.#maxWatchedKeys) {
         this.#forgetIfIdle(key, topic)
         throw BoxError.of(
-          ErrorCode['illegalParams']!,
+          ErrorCode['illegalParams'],
           `One session may watch ${this.#maxWatchedKeys} keys at the most: unwatch some before watching '${key.slice(0, 64)}'`,
         )
       }

@@ -47,7 +47,8 @@ export interface ListenResult {
 /** @throws ConfigError naming every option that cannot be right */
 export function validateStorageOptions(options: StorageOptions): void {
   const problems: { path: string; message: string }[] = []
-  if (typeof options.name !== 'string' || options.name === '') problems.push({ path: 'name', message: 'must be a non-empty string' })
+  if (typeof options.name !== 'string' || options.name === '')
+    problems.push({ path: 'name', message: 'must be a non-empty string' })
   for (const path of ['uuid', 'replicasetUuid'] as const) {
     const value = options[path]
     if (value !== undefined && !UUID.test(value)) problems.push({ path, message: `is '${value}', which is not a uuid` })
@@ -55,11 +56,16 @@ export function validateStorageOptions(options: StorageOptions): void {
   const { replication, vshard } = options
   if (replication !== undefined) {
     const numbers = [replication.number, ...replication.peers.map((peer) => peer.number)]
-    if (numbers.some((number) => !Number.isInteger(number) || number < 1)) problems.push({ path: 'replication', message: 'numbers of instances are integers from 1' })
-    if (new Set(numbers).size !== numbers.length) problems.push({ path: 'replication.peers', message: `the numbers ${numbers.join(', ')} are not all different` })
+    if (numbers.some((number) => !Number.isInteger(number) || number < 1))
+      problems.push({ path: 'replication', message: 'numbers of instances are integers from 1' })
+    if (new Set(numbers).size !== numbers.length)
+      problems.push({ path: 'replication.peers', message: `the numbers ${numbers.join(', ')} are not all different` })
     const quorum = replication.quorum ?? 1
     if (!Number.isInteger(quorum) || quorum < 1 || quorum > numbers.length) {
-      problems.push({ path: 'replication.quorum', message: `is ${quorum}, expected 1 to ${numbers.length}, the number of instances` })
+      problems.push({
+        path: 'replication.quorum',
+        message: `is ${quorum}, expected 1 to ${numbers.length}, the number of instances`,
+      })
     }
   }
   if (vshard !== undefined && (!Number.isInteger(vshard.bucketCount) || vshard.bucketCount < 1)) {

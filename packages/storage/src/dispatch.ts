@@ -3,7 +3,18 @@
  * write whose commit must wait for other instances, and a function that waits, answer later. Requests of one stream take turns.
  */
 import type { Clock, Transport } from '@orbweaver/connection'
-import { BodyReader, BoxError, decodeValue, encodeValue, FrameWriter, isOrbweaverError, IteratorType, Key, RequestType, writeErrorBody } from '@orbweaver/iproto'
+import {
+  BodyReader,
+  BoxError,
+  decodeValue,
+  encodeValue,
+  FrameWriter,
+  isOrbweaverError,
+  IteratorType,
+  Key,
+  RequestType,
+  writeErrorBody,
+} from '@orbweaver/iproto'
 import type { ClientSession, InboundFrame, SessionHandler } from '@orbweaver/server'
 import type { Position, SelectOptions } from './engine/engine.js'
 import type { Space } from './engine/space.js'
@@ -48,9 +59,21 @@ interface RequestRun {
 
 /** Types a stream may carry (others: 229), as Tarantool has them. */
 const IN_STREAM: ReadonlySet<number> = new Set([
-  RequestType.select, RequestType.insert, RequestType.replace, RequestType.update, RequestType.upsert, RequestType.delete,
-  RequestType.call, RequestType.call16, RequestType.eval, RequestType.execute, RequestType.prepare, RequestType.ping,
-  RequestType.begin, RequestType.commit, RequestType.rollback,
+  RequestType.select,
+  RequestType.insert,
+  RequestType.replace,
+  RequestType.update,
+  RequestType.upsert,
+  RequestType.delete,
+  RequestType.call,
+  RequestType.call16,
+  RequestType.eval,
+  RequestType.execute,
+  RequestType.prepare,
+  RequestType.ping,
+  RequestType.begin,
+  RequestType.commit,
+  RequestType.rollback,
 ])
 
 const TRANSACTION_TYPES: Readonly<Record<number, string>> = {
@@ -109,7 +132,12 @@ export class Dispatch implements SessionHandler {
       const answer = this.#handle(session, frame, turn)
       if (answer instanceof Promise) return this.#later(session, frame, answer)
       const committed = this.#parts.whenCommitted()
-      if (committed !== undefined) return this.#later(session, frame, committed.then(() => answer))
+      if (committed !== undefined)
+        return this.#later(
+          session,
+          frame,
+          committed.then(() => answer),
+        )
       this.#answer(session, frame, answer)
       return undefined
     } catch (error) {
@@ -133,7 +161,11 @@ export class Dispatch implements SessionHandler {
     if (unavailable !== undefined) throw unavailable
     const handler = HANDLERS[frame.type]
     if (handler === undefined) throw boxErrors.unknownRequestType(frame.type)
-    if (frame.schemaVersion !== undefined && frame.schemaVersion !== 0 && frame.schemaVersion !== engine.schema.version) {
+    if (
+      frame.schemaVersion !== undefined &&
+      frame.schemaVersion !== 0 &&
+      frame.schemaVersion !== engine.schema.version
+    ) {
       throw boxErrors.wrongSchemaVersion(engine.schema.version, frame.schemaVersion)
     }
     return handler({ parts: this.#parts, session, frame, body: new BodyReader(frame.body), turn })
@@ -154,7 +186,12 @@ export class Dispatch implements SessionHandler {
 
   #fail(session: ClientSession, frame: InboundFrame, error: BoxError): void {
     const writer = this.#writer
-    writer.beginReply(RequestType.errorFlag | (error.boxCode & 0x7fff), frame.syncHigh, frame.syncLow, this.#parts.engine.schema.version)
+    writer.beginReply(
+      RequestType.errorFlag | (error.boxCode & 0x7fff),
+      frame.syncHigh,
+      frame.syncLow,
+      this.#parts.engine.schema.version,
+    )
     writeErrorBody(writer, error)
     writer.end()
     session.reply(writer.take())
@@ -229,7 +266,10 @@ const HANDLERS: Readonly<Record<number, Handler>> = {
     }
     const rows = inTransaction(run, (transaction) => run.parts.engine.select(transaction, space, options))
     const last = rows.at(-1)
-    return rowsBody(rows, wantsPosition && last !== undefined ? encodePosition(space.index(index).keyOf(last)) : undefined)
+    return rowsBody(
+      rows,
+      wantsPosition && last !== undefined ? encodePosition(space.index(index).keyOf(last)) : undefined,
+    )
   },
   [RequestType.insert]: (run) => {
     const space = writableSpace(run)
@@ -247,14 +287,18 @@ const HANDLERS: Readonly<Record<number, Handler>> = {
     const key = body.requireSlice(Key.key)
     const operations = body.requireArray(Key.tuple)
     const options = { index: indexOf(body), indexBase: body.uint(Key.indexBase) ?? 0 }
-    return rowBody(inTransaction(run, (transaction) => run.parts.engine.update(transaction, space, key, operations, options)))
+    return rowBody(
+      inTransaction(run, (transaction) => run.parts.engine.update(transaction, space, key, operations, options)),
+    )
   },
   [RequestType.upsert]: (run) => {
     const { body } = run
     const space = writableSpace(run)
     const tuple = ownBytes(body.requireSlice(Key.tuple))
     const operations = body.requireArray(Key.ops)
-    inTransaction(run, (transaction) => run.parts.engine.upsert(transaction, space, tuple, operations, body.uint(Key.indexBase) ?? 0))
+    inTransaction(run, (transaction) =>
+      run.parts.engine.upsert(transaction, space, tuple, operations, body.uint(Key.indexBase) ?? 0),
+    )
     return rowsBody([])
   },
   [RequestType.delete]: (run) => {
@@ -286,7 +330,8 @@ const HANDLERS: Readonly<Record<number, Handler>> = {
   },
   [RequestType.begin]: (run) => {
     const turn = requireTurn(run)
-    if (run.body.has(Key.timeout) && run.body.double(Key.timeout) === undefined) throw boxErrors.invalidMsgpack('packet body')
+    if (run.body.has(Key.timeout) && run.body.double(Key.timeout) === undefined)
+      throw boxErrors.invalidMsgpack('packet body')
     const seconds = run.body.double(Key.timeout) ?? 0
     if (seconds < 0) throw boxErrors.illegalParams('timeout must be a number greater than 0')
     turn.begin(seconds * 1000)
@@ -337,7 +382,8 @@ function readableSpace(run: RequestRun): Space {
 function writableSpace(run: RequestRun): Space {
   const ref = spaceRef(run.body)
   const space = run.parts.engine.schema.get(ref)
-  if (typeof ref === 'number' ? OPEN_TO_ALL.has(ref) : VIEW_NAMES.has(ref)) throw boxErrors.unsupported(`View '${space.name}'`, 'changes')
+  if (typeof ref === 'number' ? OPEN_TO_ALL.has(ref) : VIEW_NAMES.has(ref))
+    throw boxErrors.unsupported(`View '${space.name}'`, 'changes')
   run.parts.users.check(run.session.user, 'write', space.name)
   return space
 }

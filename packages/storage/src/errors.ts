@@ -14,7 +14,8 @@ export const boxErrors = {
   unsupported: (subject: string, feature: string): BoxError => make(5, `${subject} does not support ${feature}`),
   tupleFound: (index: string, space: string): BoxError =>
     make(3, `Duplicate key exists in unique index '${index}' in space '${space}'`, { index, space }),
-  readonly: (text: string, fields: Record<string, unknown>): BoxError => make(7, `Can't modify data on a read-only instance${text}`, fields),
+  readonly: (text: string, fields: Record<string, unknown>): BoxError =>
+    make(7, `Can't modify data on a read-only instance${text}`, fields),
   keyPartType: (part: number, expected: string): BoxError =>
     make(18, `Supplied key type of part ${part} does not match index part type: expected ${expected}`),
   exactMatch: (expected: number, got: number): BoxError =>
@@ -29,16 +30,19 @@ export const boxErrors = {
   unknownUpdateOp: (detail: string): BoxError => make(28, `Unknown UPDATE operation ${detail}`),
   updateField: (field: string, detail: string): BoxError => make(29, `Field ${field} UPDATE error: ${detail}`),
   functionTransactionActive: (): BoxError => make(30, 'Transaction is active at return from function'),
-  keyPartCount: (atMost: number, got: number): BoxError => make(31, `Invalid key part count (expected [0..${atMost}], got ${got})`),
+  keyPartCount: (atMost: number, got: number): BoxError =>
+    make(31, `Invalid key part count (expected [0..${atMost}], got ${got})`),
   procLua: (message: string, cause?: BoxError): BoxError =>
     BoxError.of(32, message, { boxType: 'LuajitError', executed: 'yes', ...(cause === undefined ? {} : { cause }) }),
   noSuchProc: (func: string): BoxError => make(33, `Procedure '${func}' is not defined`, { func }),
-  noSuchIndexId: (index: number | string, space: string): BoxError => make(35, `No index #${index} is defined in space '${space}'`, { index, space }),
+  noSuchIndexId: (index: number | string, space: string): BoxError =>
+    make(35, `No index #${index} is defined in space '${space}'`, { index, space }),
   noSuchSpace: (space: number | string): BoxError => make(36, `Space '${space}' does not exist`, { space }),
   noSuchField: (field: string): BoxError => make(37, `Field ${field} was not found in the tuple`),
-  exactFieldCount: (got: number, expected: number): BoxError => make(38, `Tuple field count ${got} does not match space field count ${expected}`),
+  exactFieldCount: (got: number, expected: number): BoxError =>
+    make(38, `Tuple field count ${got} does not match space field count ${expected}`),
   fieldMissing: (field: string): BoxError => make(39, `Tuple field ${field} required by space format is missing`),
-  moreThanOneTuple: (): BoxError => make(41, 'Get() doesn\'t support partial keys and non-unique indexes'),
+  moreThanOneTuple: (): BoxError => make(41, "Get() doesn't support partial keys and non-unique indexes"),
   accessDenied: (access: string, objectType: string, objectName: string, user: string): BoxError =>
     make(
       42,
@@ -51,18 +55,21 @@ export const boxErrors = {
   activeTransaction: (): BoxError => make(79, 'Operation is not permitted when there is an active transaction '),
   primaryKeyUpdate: (index: string, space: string): BoxError =>
     make(94, `Attempt to modify a tuple field which is part of primary index '${index}' in space '${space}'`),
-  integerOverflow: (op: string, field: string): BoxError => make(95, `Integer overflow when performing '${op}' operation on field ${field}`),
+  integerOverflow: (op: string, field: string): BoxError =>
+    make(95, `Integer overflow when performing '${op}' operation on field ${field}`),
   transactionConflict: (): BoxError => make(97, 'Transaction has been aborted by conflict'),
   wrongSchemaVersion: (expected: number, actual: number): BoxError =>
     make(109, `Wrong schema version, current: ${expected}, in request: ${actual}`, { expected, actual }),
-  tupleTooLarge: (bytes: number): BoxError => make(110, `Failed to allocate ${bytes} bytes for tuple: tuple is too large`),
+  tupleTooLarge: (bytes: number): BoxError =>
+    make(110, `Failed to allocate ${bytes} bytes for tuple: tuple is too large`),
   unsupportedIterator: (index: string, type: string, space: string, feature: string): BoxError =>
     make(112, `Index '${index}' (${type}) of space '${space}' (memtx) does not support ${feature}`),
-  loading: (): BoxError => make(116, 'Instance bootstrap hasn\'t finished yet'),
+  loading: (): BoxError => make(116, "Instance bootstrap hasn't finished yet"),
   notInStream: (type: number): BoxError => make(229, `Unable to process request type ${type} in stream`),
   outOfStream: (type: string): BoxError => make(230, `Unable to process ${type} request out of stream`),
   transactionTimeout: (): BoxError => make(231, 'Transaction has been aborted by timeout'),
   iteratorPosition: (): BoxError => make(247, 'Iterator position is invalid'),
-  quorumTimeout: (): BoxError => BoxError.of(216, 'Quorum collection for a synchronous transaction is timed out', { executed: 'unknown' }),
+  quorumTimeout: (): BoxError =>
+    BoxError.of(216, 'Quorum collection for a synchronous transaction is timed out', { executed: 'unknown' }),
   shutdown: (): BoxError => make(279, 'Server is shutting down'),
 } as const

@@ -59,7 +59,11 @@ export interface FunctionContext {
 export interface ContextOwner {
   readonly engine: Engine
   readonly isReadonly: boolean
-  invoke(context: FunctionContext, name: string, args: readonly unknown[]): readonly unknown[] | Promise<readonly unknown[]>
+  invoke(
+    context: FunctionContext,
+    name: string,
+    args: readonly unknown[],
+  ): readonly unknown[] | Promise<readonly unknown[]>
 }
 
 export class CallContext implements FunctionContext {
@@ -93,7 +97,9 @@ export class CallContext implements FunctionContext {
           const result = work()
           if (result instanceof Promise) {
             result.catch(ignoreRefused)
-            throw new InvalidArgumentError('The function given to atomic() returned a promise: a transaction must not wait')
+            throw new InvalidArgumentError(
+              'The function given to atomic() returned a promise: a transaction must not wait',
+            )
           }
           return result
         } finally {
@@ -145,7 +151,9 @@ class EngineSpace<T extends readonly unknown[]> implements SpaceHandle<T> {
   }
 
   get(key: readonly unknown[], index: number | string = 0): T | undefined {
-    return decoded<T>(this.#context.statement((transaction) => this.#engine.get(transaction, this.#space, encodeValue(key), index)))
+    return decoded<T>(
+      this.#context.statement((transaction) => this.#engine.get(transaction, this.#space, encodeValue(key), index)),
+    )
   }
 
   select(key: readonly unknown[] = [], options: SpaceSelectOptions = {}): T[] {
@@ -157,23 +165,39 @@ class EngineSpace<T extends readonly unknown[]> implements SpaceHandle<T> {
   }
 
   insert(tuple: T): T {
-    return decoded<T>(this.#context.statement((transaction) => this.#engine.insert(transaction, this.#space, encodeValue(tuple))))!
+    return decoded<T>(
+      this.#context.statement((transaction) => this.#engine.insert(transaction, this.#space, encodeValue(tuple))),
+    )!
   }
 
   replace(tuple: T): T {
-    return decoded<T>(this.#context.statement((transaction) => this.#engine.replace(transaction, this.#space, encodeValue(tuple))))!
+    return decoded<T>(
+      this.#context.statement((transaction) => this.#engine.replace(transaction, this.#space, encodeValue(tuple))),
+    )!
   }
 
-  update(key: readonly unknown[], operations: readonly (readonly unknown[])[], index: number | string = 0): T | undefined {
-    return decoded<T>(this.#context.statement((transaction) => this.#engine.update(transaction, this.#space, encodeValue(key), operations, { index })))
+  update(
+    key: readonly unknown[],
+    operations: readonly (readonly unknown[])[],
+    index: number | string = 0,
+  ): T | undefined {
+    return decoded<T>(
+      this.#context.statement((transaction) =>
+        this.#engine.update(transaction, this.#space, encodeValue(key), operations, { index }),
+      ),
+    )
   }
 
   upsert(tuple: T, operations: readonly (readonly unknown[])[]): void {
-    this.#context.statement((transaction) => this.#engine.upsert(transaction, this.#space, encodeValue(tuple), operations))
+    this.#context.statement((transaction) =>
+      this.#engine.upsert(transaction, this.#space, encodeValue(tuple), operations),
+    )
   }
 
   delete(key: readonly unknown[], index: number | string = 0): T | undefined {
-    return decoded<T>(this.#context.statement((transaction) => this.#engine.delete(transaction, this.#space, encodeValue(key), index)))
+    return decoded<T>(
+      this.#context.statement((transaction) => this.#engine.delete(transaction, this.#space, encodeValue(key), index)),
+    )
   }
 
   count(): number {
@@ -195,9 +219,20 @@ class EngineSpace<T extends readonly unknown[]> implements SpaceHandle<T> {
 }
 
 const ITERATORS: Readonly<Record<IteratorName, number>> = {
-  EQ: IteratorType.eq, REQ: IteratorType.req, ALL: IteratorType.all, LT: IteratorType.lt, LE: IteratorType.le, GE: IteratorType.ge, GT: IteratorType.gt,
-  BITS_ALL_SET: IteratorType.bitsAllSet, BITS_ANY_SET: IteratorType.bitsAnySet, BITS_ALL_NOT_SET: IteratorType.bitsAllNotSet,
-  OVERLAPS: IteratorType.overlaps, NEIGHBOR: IteratorType.neighbor, NP: IteratorType.np, PP: IteratorType.pp,
+  EQ: IteratorType.eq,
+  REQ: IteratorType.req,
+  ALL: IteratorType.all,
+  LT: IteratorType.lt,
+  LE: IteratorType.le,
+  GE: IteratorType.ge,
+  GT: IteratorType.gt,
+  BITS_ALL_SET: IteratorType.bitsAllSet,
+  BITS_ANY_SET: IteratorType.bitsAnySet,
+  BITS_ALL_NOT_SET: IteratorType.bitsAllNotSet,
+  OVERLAPS: IteratorType.overlaps,
+  NEIGHBOR: IteratorType.neighbor,
+  NP: IteratorType.np,
+  PP: IteratorType.pp,
 }
 
 function decoded<T>(tuple: StoredTuple | undefined): T | undefined {

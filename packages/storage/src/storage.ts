@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { parseAddress, resolveEnvironment, transportPair } from '@orbweaver/connection'
 import type { Address, Environment, Transport } from '@orbweaver/connection'
-import { BoxError, encodeValue, Feature, Uuid } from '@orbweaver/iproto'
+import { type BoxError, encodeValue, Feature, Uuid } from '@orbweaver/iproto'
 import { createServer, createWatchHub, standardFront } from '@orbweaver/server'
 import type { ClientSession, InboundFrame, Server, SessionHandler, WatchHub } from '@orbweaver/server'
 import { validateStorageOptions } from './config.js'
@@ -86,7 +86,13 @@ export function createStorage(options: StorageOptions): Storage {
 
 /** Features 0 to 6: streams, transactions, error extension, watchers, pagination, names, watch once. */
 const FEATURES: ReadonlySet<number> = new Set([
-  Feature.streams, Feature.transactions, Feature.errorExtension, Feature.watchers, Feature.pagination, Feature.names, Feature.watchOnce,
+  Feature.streams,
+  Feature.transactions,
+  Feature.errorExtension,
+  Feature.watchers,
+  Feature.pagination,
+  Feature.names,
+  Feature.watchOnce,
 ])
 
 const SALT_BYTES = 32
@@ -120,7 +126,12 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
     this.#watches = createWatchHub({ clock: this.clock })
     this.#buckets = new Buckets(this.engine)
     this.#storageRefs = new StorageRefs(this.clock, this.#buckets)
-    this.#replication = new Replication(this.engine, options.replication ?? { number: 1, peers: [] }, this.#environment, () => this.#announce())
+    this.#replication = new Replication(
+      this.engine,
+      options.replication ?? { number: 1, peers: [] },
+      this.#environment,
+      () => this.#announce(),
+    )
     this.engine.onChange = (change) => this.#buckets.note(change)
     this.engine.onRestored = () => this.#buckets.reload()
     this.engine.guard = (space) => {
@@ -133,13 +144,23 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
       drain: (session) => this.#replication.drained(session),
       closed: (session) => dispatch.closed(session),
     }
-    const front = standardFront({ users: this.users, features: FEATURES, watches: this.#watches, schemaVersion: () => this.engine.schema.version }, next)
+    const front = standardFront(
+      {
+        users: this.users,
+        features: FEATURES,
+        watches: this.#watches,
+        schemaVersion: () => this.engine.schema.version,
+      },
+      next,
+    )
     this.#server = createServer({
       handler: front,
       environment: this.#environment,
       ...(options.limits === undefined ? {} : { limits: options.limits }),
     })
-    this.define(PROMISE_FUNCTION, (_context, term, candidate) => this.#replication.promise(Number(term), Number(candidate)))
+    this.define(PROMISE_FUNCTION, (_context, term, candidate) =>
+      this.#replication.promise(Number(term), Number(candidate)),
+    )
     if (options.vshard !== undefined) this.#serveVshard(options.vshard)
     this.#announce()
   }
@@ -170,7 +191,8 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
     const { definition, indexes } = buildSpace(schema.nextSpaceId(), name, options)
     this.engine.run(undefined, (transaction) => {
       this.engine.insert(transaction, schema.get(SYSTEM_SPACE.space), spaceTuple(definition))
-      for (const index of indexes) this.engine.insert(transaction, schema.get(SYSTEM_SPACE.index), indexTuple(definition.id, index))
+      for (const index of indexes)
+        this.engine.insert(transaction, schema.get(SYSTEM_SPACE.index), indexTuple(definition.id, index))
     })
   }
 
@@ -178,8 +200,10 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
     const { schema } = this.engine
     const space = schema.get(name)
     this.engine.run(undefined, (transaction) => {
-      for (const tuple of [...space.tuples()]) this.engine.delete(transaction, space, encodeValue(space.primary.keyOf(tuple)))
-      for (const index of [...space.indexes].toReversed()) this.engine.delete(transaction, schema.get(SYSTEM_SPACE.index), encodeValue([space.id, index.definition.id]))
+      for (const tuple of [...space.tuples()])
+        this.engine.delete(transaction, space, encodeValue(space.primary.keyOf(tuple)))
+      for (const index of [...space.indexes].toReversed())
+        this.engine.delete(transaction, schema.get(SYSTEM_SPACE.index), encodeValue([space.id, index.definition.id]))
       this.engine.delete(transaction, schema.get(SYSTEM_SPACE.space), encodeValue([space.id]))
     })
   }
@@ -286,7 +310,11 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
     return this.#replication.whenCommitted()
   }
 
-  invoke(context: FunctionContext, name: string, args: readonly unknown[]): readonly unknown[] | Promise<readonly unknown[]> {
+  invoke(
+    context: FunctionContext,
+    name: string,
+    args: readonly unknown[],
+  ): readonly unknown[] | Promise<readonly unknown[]> {
     const run = this.#functions.get(name)
     if (run === undefined) throw boxErrors.noSuchProc(name)
     let result: unknown
@@ -353,7 +381,10 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
         { name: 'destination', type: 'string', isNullable: true },
         { name: 'opts', type: 'map', isNullable: true },
       ],
-      indexes: [{ name: 'pk', parts: ['id'] }, { name: 'status', isUnique: false, parts: ['status'] }],
+      indexes: [
+        { name: 'pk', parts: ['id'] },
+        { name: 'status', isUnique: false, parts: ['status'] },
+      ],
       ifNotExists: true,
     })
   }
@@ -390,12 +421,15 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
     const { term, leader } = this.#replication
     const uuid = this.#leaderUuid()
     const isKnown = leader !== 0 && uuid !== undefined && uuid !== this.uuid
-    return boxErrors.readonly(` - state is election follower with term ${term}${isKnown ? `, leader is ${leader} (${uuid})` : ''}`, {
-      reason: 'election',
-      state: 'follower',
-      term,
-      ...(isKnown ? { leader_id: leader, leader_uuid: Uuid.from(uuid) } : {}),
-    })
+    return boxErrors.readonly(
+      ` - state is election follower with term ${term}${isKnown ? `, leader is ${leader} (${uuid})` : ''}`,
+      {
+        reason: 'election',
+        state: 'follower',
+        term,
+        ...(isKnown ? { leader_id: leader, leader_uuid: Uuid.from(uuid) } : {}),
+      },
+    )
   }
 }
 
@@ -403,4 +437,3 @@ const ADMIN = { id: 0, user: 'admin' } as const
 /** As Tarantool: watchers of `box.shutdown` may finish their work for this long. */
 const DEFAULT_GRACE_MS = 3_000
 const SHUTDOWN_POLL_MS = 5
-

@@ -37,14 +37,20 @@ export class SessionStreams {
    * @param run - handles one request; its promise ends the turn
    * @throws BoxError 1 when the session has too many streams or requests in one
    */
-  enter(session: ClientSession, frame: InboundFrame, run: (frame: InboundFrame, stream: StreamTurn) => void | Promise<void>): void {
+  enter(
+    session: ClientSession,
+    frame: InboundFrame,
+    run: (frame: InboundFrame, stream: StreamTurn) => void | Promise<void>,
+  ): void {
     let stream = this.#streams.get(frame.streamId)
     if (stream === undefined) {
-      if (this.#streams.size >= MAX_STREAMS) throw boxErrors.illegalParams(`A session may use ${MAX_STREAMS} streams at a time`)
+      if (this.#streams.size >= MAX_STREAMS)
+        throw boxErrors.illegalParams(`A session may use ${MAX_STREAMS} streams at a time`)
       stream = { queue: [], isBusy: false, transaction: undefined, isTimedOut: false, cancelTimeout: undefined }
       this.#streams.set(frame.streamId, stream)
     }
-    if (stream.queue.length >= MAX_QUEUE) throw boxErrors.illegalParams(`${MAX_QUEUE} requests wait in stream ${frame.streamId}`)
+    if (stream.queue.length >= MAX_QUEUE)
+      throw boxErrors.illegalParams(`${MAX_QUEUE} requests wait in stream ${frame.streamId}`)
     stream.queue.push(frame)
     if (!stream.isBusy) void this.#drain(session, frame.streamId, stream, run)
   }
@@ -60,7 +66,12 @@ export class SessionStreams {
     this.#streams.clear()
   }
 
-  async #drain(session: ClientSession, id: number | bigint, stream: Stream, run: (frame: InboundFrame, turn: StreamTurn) => void | Promise<void>): Promise<void> {
+  async #drain(
+    session: ClientSession,
+    id: number | bigint,
+    stream: Stream,
+    run: (frame: InboundFrame, turn: StreamTurn) => void | Promise<void>,
+  ): Promise<void> {
     stream.isBusy = true
     for (let frame = stream.queue.shift(); frame !== undefined; frame = stream.queue.shift()) {
       const pending = run(frame, new StreamTurn(this.#engine, this.#clock, stream))
@@ -72,7 +83,8 @@ export class SessionStreams {
       this.#engine.rollback(stream.transaction)
       stream.transaction = undefined
     }
-    if (stream.transaction === undefined && !stream.isTimedOut && this.#streams.get(id) === stream) this.#streams.delete(id)
+    if (stream.transaction === undefined && !stream.isTimedOut && this.#streams.get(id) === stream)
+      this.#streams.delete(id)
   }
 }
 

@@ -41,7 +41,12 @@ export class Users {
 
   /** Adds a user or replaces it; sessions keep the login they have. */
   set(name: string, options: UserOptions): void {
-    const hash2 = options.passwordHash === undefined ? (options.password === undefined ? undefined : hash2Of(options.password)) : Buffer.from(options.passwordHash, 'base64')
+    const hash2 =
+      options.passwordHash === undefined
+        ? options.password === undefined
+          ? undefined
+          : hash2Of(options.password)
+        : Buffer.from(options.passwordHash, 'base64')
     this.#users.set(name, { hash2, rights: options.rights ?? {} })
   }
 
@@ -53,7 +58,12 @@ export class Users {
   check(user: string, access: Access, name: string): void {
     const rights = this.#users.get(user)?.rights ?? {}
     if (rights === 'super') return
-    const granted = access === 'execute' ? rights.execute : access === 'read' ? [...(rights.read ?? []), ...(rights.write ?? [])] : rights.write
+    const granted =
+      access === 'execute'
+        ? rights.execute
+        : access === 'read'
+          ? [...(rights.read ?? []), ...(rights.write ?? [])]
+          : rights.write
     if (granted?.some((pattern) => matches(pattern, name)) === true) return
     throw boxErrors.accessDenied(VERB[access], access === 'execute' ? 'function' : 'space', name, user)
   }

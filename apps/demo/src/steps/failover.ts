@@ -19,7 +19,11 @@ const WRITERS = 16
 const MARGIN_MS = 300
 
 /** Makes another instance the master in the middle of writes, and counts what was refused and what was lost. */
-export async function failOver({ cluster, router }: World, printer: Printer, signal: AbortSignal): Promise<{ ok: boolean; result: FailoverResult }> {
+export async function failOver(
+  { cluster, router }: World,
+  printer: Printer,
+  signal: AbortSignal,
+): Promise<{ ok: boolean; result: FailoverResult }> {
   const replicaset = cluster.config.replicasets.at(-1)!
   const old = cluster.masterOf(replicaset.id)
   const next = cluster.instances.find((instance) => instance.replicasetId === replicaset.id && instance !== old) ?? old
@@ -55,13 +59,27 @@ export async function failOver({ cluster, router }: World, printer: Printer, sig
   const stored = new Set<number>()
   for (const [ids] of (await router.mapCallrw<[number[]]>('visit.ids')).values()) for (const id of ids) stored.add(id)
   const lost = [...acknowledged].filter((id) => !stored.has(id)).length
-  printer.say(`${next.name} became the master in ${duration(promoteMs)}; the router knew ${duration(masterKnownMs)} later, from the event box.status`)
-  printer.say(`${grouped(acknowledged.size)} writes were acknowledged, ${failed} failed${failed > 0 ? ` (${lastError})` : ''}, ${lost} were lost; the longest waited ${duration(longest)}`)
-  const result = { oldMaster: old.name, newMaster: next.name, masterKnownMs: Number(masterKnownMs.toFixed(1)), failedWrites: failed, lostWrites: lost }
+  printer.say(
+    `${next.name} became the master in ${duration(promoteMs)}; the router knew ${duration(masterKnownMs)} later, from the event box.status`,
+  )
+  printer.say(
+    `${grouped(acknowledged.size)} writes were acknowledged, ${failed} failed${failed > 0 ? ` (${lastError})` : ''}, ${lost} were lost; the longest waited ${duration(longest)}`,
+  )
+  const result = {
+    oldMaster: old.name,
+    newMaster: next.name,
+    masterKnownMs: Number(masterKnownMs.toFixed(1)),
+    failedWrites: failed,
+    lostWrites: lost,
+  }
   return { ok: failed === 0 && lost === 0 && acknowledged.size > 0, result }
 }
 
-async function promoteAmidst({ router }: Pick<World, 'router'>, next: ClusterInstance, replicasetId: string): Promise<{ promoteMs: number; masterKnownMs: number }> {
+async function promoteAmidst(
+  { router }: Pick<World, 'router'>,
+  next: ClusterInstance,
+  replicasetId: string,
+): Promise<{ promoteMs: number; masterKnownMs: number }> {
   const replicaset = router.routeAll().get(replicasetId)!
   await new Promise((resolve) => setTimeout(resolve, MARGIN_MS))
   const known = whenMaster(replicaset, next.id)
@@ -73,7 +91,10 @@ async function promoteAmidst({ router }: Pick<World, 'router'>, next: ClusterIns
   return { promoteMs: promoted - started, masterKnownMs: Math.max(0, knownAt - promoted) }
 }
 
-async function whenMaster(replicaset: { master(): { id: string } | undefined; changes(): AsyncIterable<{ master: string | undefined }> }, id: string): Promise<number> {
+async function whenMaster(
+  replicaset: { master(): { id: string } | undefined; changes(): AsyncIterable<{ master: string | undefined }> },
+  id: string,
+): Promise<number> {
   for await (const { master } of replicaset.changes()) if (master === id) return now()
   throw new Error(`The replicaset was closed before ${id} became its master`)
 }

@@ -17,7 +17,11 @@ interface City {
 }
 
 /** The largest cities, merged in order from one stream per replicaset. */
-export async function largestCities({ router }: World, totals: Totals, printer: Printer): Promise<{ ok: boolean; top: readonly City[] }> {
+export async function largestCities(
+  { router }: World,
+  totals: Totals,
+  printer: Printer,
+): Promise<{ ok: boolean; top: readonly City[] }> {
   printer.title(`The ${TOP} largest cities: an ordered merge of the shards' streams`)
   const started = now()
   const top: City[] = []
@@ -28,7 +32,12 @@ export async function largestCities({ router }: World, totals: Totals, printer: 
   }
   const ms = now() - started
   const ok = top.length === totals.largest.length && top.every((city, i) => city.id === totals.largest[i]!.id)
-  printer.say(`${top.slice(0, 5).map((city) => `${city.name} (${grouped(city.population)})`).join(', ')}, …: ${duration(ms)}`)
+  printer.say(
+    `${top
+      .slice(0, 5)
+      .map((city) => `${city.name} (${grouped(city.population)})`)
+      .join(', ')}, …: ${duration(ms)}`,
+  )
   printer.say(ok ? `All ${TOP} are in the order of the data itself` : 'This is NOT the order of the data itself')
   return { ok, top }
 }
@@ -37,7 +46,10 @@ export async function largestCities({ router }: World, totals: Totals, printer: 
 async function* citiesOf(replicaset: ReplicasetHandle): AsyncGenerator<City> {
   let after: PlaceTuple | undefined
   for (;;) {
-    const [page] = await replicaset.callro<[PlaceTuple[]]>('place.largest', after === undefined ? [PAGE] : [PAGE, after])
+    const [page] = await replicaset.callro<[PlaceTuple[]]>(
+      'place.largest',
+      after === undefined ? [PAGE] : [PAGE, after],
+    )
     for (const [id, , name, , population] of page) yield { id, name, population }
     if (page.length < PAGE) return
     after = page.at(-1)

@@ -17,7 +17,10 @@ export async function pointReads({ router }: World, totals: Totals, printer: Pri
     const ms = now() - started
     total += ms
     if (tuple?.[2] === place.name && tuple[4] === place.population) right++
-    if (place === totals.largest[0]) printer.say(`${place.name} (id ${place.id}) is in bucket ${bucketId}, on replicaset ${router.locate(bucketId)}: answered in ${duration(ms)}`)
+    if (place === totals.largest[0])
+      printer.say(
+        `${place.name} (id ${place.id}) is in bucket ${bucketId}, on replicaset ${router.locate(bucketId)}: answered in ${duration(ms)}`,
+      )
   }
   printer.say(`${right} of ${TOP} places came back right, ${duration(total / TOP)} each on average`)
   return right === totals.largest.length

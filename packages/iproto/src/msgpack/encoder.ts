@@ -109,7 +109,7 @@ export class Encoder implements BodyWriter {
   }
 
   uint(value: number): void {
-    if (value < 0x80 && value >= 0) this.#byte(value)
+    if ((value & 0x7f) === value) this.#byte(value)
     else if (Number.isSafeInteger(value) && value >= 0) this.#integer(value)
     else throw new InvalidArgumentError(`${value} is not an unsigned safe integer`)
   }
@@ -280,7 +280,7 @@ export class Encoder implements BodyWriter {
   #text(value: string): boolean {
     const length = value.length
     if (length <= SHORT_TEXT) return this.#shortText(value, length)
-    if (length > MAX_TRIPLED) return this.#longText(value)
+    if (length > MAX_TRIPLED || this.#position + length * 3 + 5 > this.#bytes.length) return this.#longText(value)
     // Nearly all text is ASCII, whose size is known: written behind the header that fits then, and moved if the guess was wrong.
     const guess = textHeaderBytes(length)
     const at = this.#advance(guess + length * 3)
@@ -341,7 +341,7 @@ export class Encoder implements BodyWriter {
     return true
   }
 
-  /** Text so long that three bytes a character would waste memory: its size is asked for first. */
+  /** Text for which three bytes a character would waste memory, or take new memory: its size is asked for first. */
   #longText(value: string): boolean {
     const size = Buffer.byteLength(value, 'utf8')
     if (size !== value.length && !isWellFormed(value)) return false
@@ -519,7 +519,7 @@ export class Encoder implements BodyWriter {
   #grow(size: number): void {
     const open = this.#position - this.#begun
     const needed = open + size
-    if (needed > this.#maxBytes) throw new FrameTooLargeError(needed, this.#maxBytes, { executed: 'no' })
+    if (needed > this.#maxBytes + SPARE_BYTES) throw new FrameTooLargeError(needed, this.#maxBytes, { executed: 'no' })
     if (this.#begun > this.#finished) {
       this.#chunks.push(this.#bytes.subarray(this.#finished, this.#begun))
       this.#chunkBytes += this.#begun - this.#finished
@@ -572,8 +572,8 @@ const LONE_SURROGATE = 'holds a lone surrogate, which has no UTF-8 form'
 const SHORT_TEXT = 40
 /** Up to this length room for three bytes a character is taken at once. */
 const MAX_TRIPLED = 8192
-/** The form being written may be shorter than the room asked for it; the limit is checked exactly by the frame writer. */
-const SPARE_BYTES = 16
+/** The form being written may be shorter than the room asked for it, at most that of a short text. */
+const SPARE_BYTES = 128
 const FIXED_EXTENSIONS: ReadonlyMap<number, number> = new Map([
   [1, 0xd4],
   [2, 0xd5],

@@ -16,18 +16,19 @@ export function skipValue(bytes: Uint8Array, offset: number, end: number): numbe
     if (first < 0x90) owed += (first & 0x0f) * 2
     else if (first < 0xa0) owed += first & 0x0f
     else if (first < 0xc0) at += first & 0x1f
+    else if (first === 0xc1) throw new MalformedFrameError('Byte 0xc1 is not MessagePack')
     else {
       const size = SIZES[first - 0xc0]!
       if (size >= 0) at += size
       else {
-        const width = -size & 0x0f
+        const width = -size
         if (width > end - at) throw truncated(end)
         let length = 0
         for (let i = 0; i < width; i++) length = length * 256 + bytes[at + i]!
         at += width
-        if (first < 0xdc) at += length + (first < 0xca ? (first >= 0xc7 ? 1 : 0) : 0)
-        else owed += first < 0xde ? length : length * 2
-        if (first === 0xc1) throw new MalformedFrameError('Byte 0xc1 is not MessagePack')
+        if (first >= 0xdc) owed += first >= 0xde ? length * 2 : length
+        else if (first <= 0xc9 && first >= 0xc7) at += length + 1
+        else at += length
       }
     }
     if (at > end) throw truncated(end)
@@ -44,7 +45,7 @@ export function truncated(end: number): MalformedFrameError {
  */
 const SIZES: Int8Array = Int8Array.from([
   // c0 nil, c1 unused, c2 false, c3 true, c4 c5 c6 bin, c7 c8 c9 ext
-  0, -1, 0, 0, -1, -2, -4, -1, -2, -4,
+  0, 0, 0, 0, -1, -2, -4, -1, -2, -4,
   // ca float32, cb float64, cc cd ce cf uint, d0 d1 d2 d3 int
   4, 8, 1, 2, 4, 8, 1, 2, 4, 8,
   // d4 d5 d6 d7 d8 fixext (type and payload), d9 da db str

@@ -35,17 +35,31 @@ export function compareValues(a: unknown, b: unknown): number {
   }
 }
 
-/** Key against key, part by part; a key that ends first stands first. */
+/** Key against key, part by part; a key that ends first stands first, unless the other one goes on with LOWEST. */
 export function compareKeys(a: readonly unknown[], b: readonly unknown[]): number {
   const common = a.length < b.length ? a.length : b.length
   for (let i = 0; i < common; i++) {
     const order = compareValues(a[i], b[i])
     if (order !== 0) return order
   }
-  return a.length - b.length
+  if (a.length === b.length) return 0
+  const isLonger = a.length > b.length
+  const goesOnLow = (isLonger ? a : b)[common] === LOWEST
+  return isLonger === goesOnLow ? -1 : 1
 }
 
-const RANK = { lowest: -1, nil: 0, boolean: 1, number: 2, string: 3, binary: 4, uuid: 5, datetime: 6, other: 7, highest: 8 } as const
+const RANK = {
+  lowest: -1,
+  nil: 0,
+  boolean: 1,
+  number: 2,
+  string: 3,
+  binary: 4,
+  uuid: 5,
+  datetime: 6,
+  other: 7,
+  highest: 8,
+} as const
 
 function rankOf(value: unknown): number {
   switch (typeof value) {
@@ -106,7 +120,7 @@ function plainNumber(value: unknown): PlainNumber {
 
 function compareExactly(a: PlainNumber, b: PlainNumber): number {
   if (a instanceof Decimal) return b instanceof Decimal ? a.compare(b) : compareDecimal(a, b)
-  if (b instanceof Decimal) return -compareDecimal(b, a)
+  if (b instanceof Decimal) return 0 - compareDecimal(b, a)
   if (typeof a === 'number' && typeof b === 'number') return compareNumbers(a, b)
   if (Number.isNaN(a)) return -1
   if (Number.isNaN(b)) return 1

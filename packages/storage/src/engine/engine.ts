@@ -98,12 +98,19 @@ export class Engine {
       key,
       offset: options.offset ?? 0,
       limit: options.limit ?? Number.MAX_SAFE_INTEGER,
-      ...(options.after === undefined ? {} : { after: 'key' in options.after ? options.after.key : index.keyOf(options.after.tuple) }),
+      ...(options.after === undefined
+        ? {}
+        : { after: 'key' in options.after ? options.after.key : index.keyOf(options.after.tuple) }),
     })
   }
 
   /** By a full key of a unique index. */
-  get(transaction: Transaction | undefined, space: Space, key: Buffer, index: number | string = 0): StoredTuple | undefined {
+  get(
+    transaction: Transaction | undefined,
+    space: Space,
+    key: Buffer,
+    index: number | string = 0,
+  ): StoredTuple | undefined {
     const { found, parsed, target } = this.#findExact(space, key, index)
     transaction?.sawPoint(target, parsed, found)
     return found
@@ -117,7 +124,13 @@ export class Engine {
     return this.#put(transaction, space, tuple, 'replace')
   }
 
-  update(transaction: Transaction | undefined, space: Space, key: Buffer, operations: readonly unknown[], options: { index?: number | string; indexBase?: number } = {}): StoredTuple | undefined {
+  update(
+    transaction: Transaction | undefined,
+    space: Space,
+    key: Buffer,
+    operations: readonly unknown[],
+    options: { index?: number | string; indexBase?: number } = {},
+  ): StoredTuple | undefined {
     this.guard(space)
     return this.run(transaction, (own) => {
       const { found } = this.#findExact(space, key, options.index ?? 0)
@@ -129,7 +142,13 @@ export class Engine {
     })
   }
 
-  upsert(transaction: Transaction | undefined, space: Space, tuple: StoredTuple, operations: readonly unknown[], indexBase: number = 0): void {
+  upsert(
+    transaction: Transaction | undefined,
+    space: Space,
+    tuple: StoredTuple,
+    operations: readonly unknown[],
+    indexBase: number = 0,
+  ): void {
     this.guard(space)
     this.run(transaction, (own) => {
       const found = space.primary.find(space.primary.keyOf(tuple))
@@ -143,7 +162,12 @@ export class Engine {
     })
   }
 
-  delete(transaction: Transaction | undefined, space: Space, key: Buffer, index: number | string = 0): StoredTuple | undefined {
+  delete(
+    transaction: Transaction | undefined,
+    space: Space,
+    key: Buffer,
+    index: number | string = 0,
+  ): StoredTuple | undefined {
     this.guard(space)
     return this.run(transaction, (own) => {
       const { found } = this.#findExact(space, key, index)
@@ -160,7 +184,8 @@ export class Engine {
     try {
       for (const row of rows) {
         const space = this.schema.get(row.spaceId)
-        const change = row.kind === 'replace' ? space.put(row.tuple, 'replace') : space.remove(space.primary.parseKey(row.key))
+        const change =
+          row.kind === 'replace' ? space.put(row.tuple, 'replace') : space.remove(space.primary.parseKey(row.key))
         // Not `record`: its limit is for transactions of clients, a snapshot may be larger.
         if (change !== undefined) transaction.changes.push(this.#applied(space, change))
       }
@@ -175,7 +200,8 @@ export class Engine {
   /** Every tuple as rows, definitions first: what a new replica starts from. */
   *snapshot(): IterableIterator<RowBody> {
     const first: number[] = [SYSTEM_SPACE.space, SYSTEM_SPACE.index]
-    for (const id of first) for (const tuple of this.schema.get(id).tuples()) yield { kind: 'replace', spaceId: id, tuple }
+    for (const id of first)
+      for (const tuple of this.schema.get(id).tuples()) yield { kind: 'replace', spaceId: id, tuple }
     for (const space of this.schema.spaces()) {
       if (first.includes(space.id) || space.definition.isLocal) continue
       for (const tuple of space.tuples()) yield { kind: 'replace', spaceId: space.id, tuple }
@@ -189,7 +215,12 @@ export class Engine {
     this.onRestored()
   }
 
-  #put(transaction: Transaction | undefined, space: Space, tuple: StoredTuple, mode: 'insert' | 'replace'): StoredTuple {
+  #put(
+    transaction: Transaction | undefined,
+    space: Space,
+    tuple: StoredTuple,
+    mode: 'insert' | 'replace',
+  ): StoredTuple {
     this.guard(space)
     return this.run(transaction, (own) => {
       own.record(this.#applied(space, space.put(tuple, mode)))
@@ -197,7 +228,11 @@ export class Engine {
     })
   }
 
-  #findExact(space: Space, key: Buffer, ref: number | string): { found: StoredTuple | undefined; parsed: readonly unknown[]; target: SpaceIndex } {
+  #findExact(
+    space: Space,
+    key: Buffer,
+    ref: number | string,
+  ): { found: StoredTuple | undefined; parsed: readonly unknown[]; target: SpaceIndex } {
     const target = space.index(ref)
     const parsed = target.parseExactKey(key)
     return { found: target.find(parsed), parsed, target }
@@ -226,16 +261,17 @@ export class Engine {
   #definedBy(change: SpaceChange): number | undefined {
     const { id } = change.space
     if (id !== SYSTEM_SPACE.space && id !== SYSTEM_SPACE.index) return undefined
-    return change.space.primary.keyOf((change.after ?? change.before)!)[0] as number
+    return change.key[0] as number
   }
 
   /** After an undo: definitions are what their tuples say again. */
   #redefine(undone: readonly SpaceChange[]): void {
-    for (const id of new Set(undone.map((change) => this.#definedBy(change)))) if (id !== undefined) this.schema.refresh(id)
+    for (const id of new Set(undone.map((change) => this.#definedBy(change))))
+      if (id !== undefined) this.schema.refresh(id)
   }
 }
 
 function rowOf(change: SpaceChange): RowBody {
   if (change.after !== undefined) return { kind: 'replace', spaceId: change.space.id, tuple: change.after }
-  return { kind: 'delete', spaceId: change.space.id, key: encodeValue(change.space.primary.keyOf(change.before!)) }
+  return { kind: 'delete', spaceId: change.space.id, key: encodeValue(change.key) }
 }

@@ -5,12 +5,38 @@
 
 /** What a value is on the wire, as far as field types care. */
 export type ValueKind =
-  | 'nil' | 'boolean' | 'unsigned' | 'integer' | 'float' | 'double' | 'string' | 'varbinary' | 'array' | 'map'
-  | 'decimal' | 'uuid' | 'datetime' | 'interval' | 'extension'
+  | 'nil'
+  | 'boolean'
+  | 'unsigned'
+  | 'integer'
+  | 'float'
+  | 'double'
+  | 'string'
+  | 'varbinary'
+  | 'array'
+  | 'map'
+  | 'decimal'
+  | 'uuid'
+  | 'datetime'
+  | 'interval'
+  | 'extension'
 
 export type FieldType =
-  | 'any' | 'unsigned' | 'integer' | 'number' | 'double' | 'decimal' | 'string' | 'varbinary' | 'boolean' | 'scalar'
-  | 'uuid' | 'datetime' | 'interval' | 'array' | 'map'
+  | 'any'
+  | 'unsigned'
+  | 'integer'
+  | 'number'
+  | 'double'
+  | 'decimal'
+  | 'string'
+  | 'varbinary'
+  | 'boolean'
+  | 'scalar'
+  | 'uuid'
+  | 'datetime'
+  | 'interval'
+  | 'array'
+  | 'map'
 
 const NUMBERS: readonly ValueKind[] = ['unsigned', 'integer', 'float', 'double', 'decimal']
 const SCALARS: readonly ValueKind[] = ['boolean', ...NUMBERS, 'string', 'varbinary', 'uuid', 'datetime']
@@ -34,11 +60,23 @@ const KINDS_OF_TYPE: Readonly<Record<FieldType, readonly ValueKind[]>> = {
   map: ['map'],
 }
 
-const ALLOWED: ReadonlyMap<string, ReadonlySet<ValueKind>> = new Map(Object.entries(KINDS_OF_TYPE).map(([type, kinds]) => [type, new Set(kinds)]))
+const ALLOWED: ReadonlyMap<string, ReadonlySet<ValueKind>> = new Map(
+  Object.entries(KINDS_OF_TYPE).map(([type, kinds]) => [type, new Set(kinds)]),
+)
 
 /** Types an ordered index can be built on. */
 export const INDEXABLE: ReadonlySet<FieldType> = new Set<FieldType>([
-  'unsigned', 'integer', 'number', 'double', 'decimal', 'string', 'varbinary', 'boolean', 'scalar', 'uuid', 'datetime',
+  'unsigned',
+  'integer',
+  'number',
+  'double',
+  'decimal',
+  'string',
+  'varbinary',
+  'boolean',
+  'scalar',
+  'uuid',
+  'datetime',
 ])
 
 export function isFieldType(name: string): name is FieldType {
@@ -52,13 +90,50 @@ export function fits(type: FieldType, kind: ValueKind): boolean {
 const EXTENSION_KINDS: Readonly<Record<number, ValueKind>> = { 1: 'decimal', 2: 'uuid', 4: 'datetime', 6: 'interval' }
 /** Kinds of the first bytes 0xc0 to 0xdf; extensions are looked up by their type. */
 const KIND_OF_LEAD: readonly ValueKind[] = [
-  'nil', 'extension', 'boolean', 'boolean', 'varbinary', 'varbinary', 'varbinary', 'extension',
-  'extension', 'extension', 'float', 'double', 'unsigned', 'unsigned', 'unsigned', 'unsigned',
-  'integer', 'integer', 'integer', 'integer', 'extension', 'extension', 'extension', 'extension',
-  'extension', 'string', 'string', 'string', 'array', 'array', 'map', 'map',
+  'nil',
+  'extension',
+  'boolean',
+  'boolean',
+  'varbinary',
+  'varbinary',
+  'varbinary',
+  'extension',
+  'extension',
+  'extension',
+  'float',
+  'double',
+  'unsigned',
+  'unsigned',
+  'unsigned',
+  'unsigned',
+  'integer',
+  'integer',
+  'integer',
+  'integer',
+  'extension',
+  'extension',
+  'extension',
+  'extension',
+  'extension',
+  'string',
+  'string',
+  'string',
+  'array',
+  'array',
+  'map',
+  'map',
 ]
 /** Bytes between the first one and the type of an extension: c7, c8, c9 carry a length before it. */
-const EXTENSION_TYPE_OFFSET: Readonly<Record<number, number>> = { 0xc7: 2, 0xc8: 3, 0xc9: 5, 0xd4: 1, 0xd5: 1, 0xd6: 1, 0xd7: 1, 0xd8: 1 }
+const EXTENSION_TYPE_OFFSET: Readonly<Record<number, number>> = {
+  0xc7: 2,
+  0xc8: 3,
+  0xc9: 5,
+  0xd4: 1,
+  0xd5: 1,
+  0xd6: 1,
+  0xd7: 1,
+  0xd8: 1,
+}
 
 /** The kind of the value that begins at `offset`. */
 export function kindAt(bytes: Uint8Array, offset: number): ValueKind {

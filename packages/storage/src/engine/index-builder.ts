@@ -33,15 +33,22 @@ export interface SpaceOptions {
 }
 
 /** The definitions that `_space` and `_index` will hold. @throws InvalidArgumentError naming the field or index at fault */
-export function buildSpace(id: number, name: string, options: SpaceOptions): { definition: SpaceDefinition; indexes: IndexDefinition[] } {
+export function buildSpace(
+  id: number,
+  name: string,
+  options: SpaceOptions,
+): { definition: SpaceDefinition; indexes: IndexDefinition[] } {
   const format: FieldDefinition[] = options.format.map(({ name: field, type = 'any', isNullable = false }) => {
-    if (!isFieldType(type)) throw new InvalidArgumentError(`Field '${field}' of space '${name}' has the unknown type '${String(type)}'`)
+    if (!isFieldType(type))
+      throw new InvalidArgumentError(`Field '${field}' of space '${name}' has the unknown type '${String(type)}'`)
     return { name: field, type, isNullable }
   })
-  if (format.length === 0) throw new InvalidArgumentError(`Space '${name}' has no fields: its format needs at least one`)
+  if (format.length === 0)
+    throw new InvalidArgumentError(`Space '${name}' has no fields: its format needs at least one`)
   const given = options.indexes ?? [{ name: 'primary', parts: [format[0]!.name] }]
   const indexes = given.map((index, position): IndexDefinition => {
-    if (position === 0 && index.isUnique === false) throw new InvalidArgumentError(`Index '${index.name}' of space '${name}' is the primary key and must be unique`)
+    if (position === 0 && index.isUnique === false)
+      throw new InvalidArgumentError(`Index '${index.name}' of space '${name}' is the primary key and must be unique`)
     return {
       id: position,
       name: index.name,
@@ -50,8 +57,14 @@ export function buildSpace(id: number, name: string, options: SpaceOptions): { d
       parts: index.parts.map((part) => {
         const field = format.findIndex((candidate) => candidate.name === part)
         const found = format[field]
-        if (found === undefined) throw new InvalidArgumentError(`Index '${index.name}' of space '${name}' names the field '${part}', which its format does not have`)
-        if (!INDEXABLE.has(found.type)) throw new InvalidArgumentError(`Index '${index.name}' of space '${name}' cannot be built over field '${part}' of type '${found.type}'`)
+        if (found === undefined)
+          throw new InvalidArgumentError(
+            `Index '${index.name}' of space '${name}' names the field '${part}', which its format does not have`,
+          )
+        if (!INDEXABLE.has(found.type))
+          throw new InvalidArgumentError(
+            `Index '${index.name}' of space '${name}' cannot be built over field '${part}' of type '${found.type}'`,
+          )
         return { field, type: found.type, isNullable: found.isNullable }
       }),
     }

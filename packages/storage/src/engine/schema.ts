@@ -39,30 +39,85 @@ const ADMIN = 1
 interface SystemDefinition {
   readonly name: string
   readonly fields: readonly [name: string, type: FieldType][]
-  readonly indexes: readonly { readonly name: string; readonly fields: readonly number[]; readonly isUnique?: boolean }[]
+  readonly indexes: readonly {
+    readonly name: string
+    readonly fields: readonly number[]
+    readonly isUnique?: boolean
+  }[]
 }
 
 const SYSTEM: Readonly<Record<number, SystemDefinition>> = {
-  [SYSTEM_SPACE.schema]: { name: '_schema', fields: [['key', 'string'], ['value', 'any']], indexes: [{ name: 'primary', fields: [0] }] },
-  [SYSTEM_SPACE.vcollation]: { name: '_vcollation', fields: [['id', 'unsigned'], ['name', 'string']], indexes: [{ name: 'primary', fields: [0] }] },
+  [SYSTEM_SPACE.schema]: {
+    name: '_schema',
+    fields: [
+      ['key', 'string'],
+      ['value', 'any'],
+    ],
+    indexes: [{ name: 'primary', fields: [0] }],
+  },
+  [SYSTEM_SPACE.vcollation]: {
+    name: '_vcollation',
+    fields: [
+      ['id', 'unsigned'],
+      ['name', 'string'],
+    ],
+    indexes: [{ name: 'primary', fields: [0] }],
+  },
   [SYSTEM_SPACE.space]: {
     name: '_space',
-    fields: [['id', 'unsigned'], ['owner', 'unsigned'], ['name', 'string'], ['engine', 'string'], ['field_count', 'unsigned'], ['flags', 'map'], ['format', 'array']],
-    indexes: [{ name: 'primary', fields: [0] }, { name: 'owner', fields: [1], isUnique: false }, { name: 'name', fields: [2] }],
+    fields: [
+      ['id', 'unsigned'],
+      ['owner', 'unsigned'],
+      ['name', 'string'],
+      ['engine', 'string'],
+      ['field_count', 'unsigned'],
+      ['flags', 'map'],
+      ['format', 'array'],
+    ],
+    indexes: [
+      { name: 'primary', fields: [0] },
+      { name: 'owner', fields: [1], isUnique: false },
+      { name: 'name', fields: [2] },
+    ],
   },
   [SYSTEM_SPACE.index]: {
     name: '_index',
-    fields: [['id', 'unsigned'], ['iid', 'unsigned'], ['name', 'string'], ['type', 'string'], ['opts', 'map'], ['parts', 'array']],
-    indexes: [{ name: 'primary', fields: [0, 1] }, { name: 'name', fields: [0, 2] }],
+    fields: [
+      ['id', 'unsigned'],
+      ['iid', 'unsigned'],
+      ['name', 'string'],
+      ['type', 'string'],
+      ['opts', 'map'],
+      ['parts', 'array'],
+    ],
+    indexes: [
+      { name: 'primary', fields: [0, 1] },
+      { name: 'name', fields: [0, 2] },
+    ],
   },
   [SYSTEM_SPACE.user]: {
     name: '_user',
-    fields: [['id', 'unsigned'], ['owner', 'unsigned'], ['name', 'string'], ['type', 'string'], ['auth', 'map']],
-    indexes: [{ name: 'primary', fields: [0] }, { name: 'name', fields: [2] }],
+    fields: [
+      ['id', 'unsigned'],
+      ['owner', 'unsigned'],
+      ['name', 'string'],
+      ['type', 'string'],
+      ['auth', 'map'],
+    ],
+    indexes: [
+      { name: 'primary', fields: [0] },
+      { name: 'name', fields: [2] },
+    ],
   },
   [SYSTEM_SPACE.vspaceSequence]: {
     name: '_vspace_sequence',
-    fields: [['id', 'unsigned'], ['sequence_id', 'unsigned'], ['is_generated', 'boolean'], ['field', 'unsigned'], ['path', 'string']],
+    fields: [
+      ['id', 'unsigned'],
+      ['sequence_id', 'unsigned'],
+      ['is_generated', 'boolean'],
+      ['field', 'unsigned'],
+      ['path', 'string'],
+    ],
     indexes: [{ name: 'primary', fields: [0] }],
   },
 }
@@ -91,7 +146,8 @@ export class Schema {
     for (const [id, system] of Object.entries(SYSTEM)) {
       this.#describe(spaces, indexes, Number(id), system)
       for (const [view, source] of Object.entries(VIEW_OF)) {
-        if (source === Number(id)) this.#describe(spaces, indexes, Number(view), { ...system, name: VIEW_NAME[Number(view)]! })
+        if (source === Number(id))
+          this.#describe(spaces, indexes, Number(view), { ...system, name: VIEW_NAME[Number(view)]! })
       }
     }
   }
@@ -134,7 +190,12 @@ export class Schema {
       this.version++
       return
     }
-    const rows = this.get(SYSTEM_SPACE.index).primary.select({ iterator: 0, key: [id], offset: 0, limit: Number.MAX_SAFE_INTEGER })
+    const rows = this.get(SYSTEM_SPACE.index).primary.select({
+      iterator: 0,
+      key: [id],
+      offset: 0,
+      limit: Number.MAX_SAFE_INTEGER,
+    })
     const definition = readSpaceTuple(row)
     const indexes = rows.map((index) => readIndexTuple(index, definition))
     const other = this.#byName.get(definition.name)
@@ -193,46 +254,86 @@ function systemIndexes(system: SystemDefinition): IndexDefinition[] {
 
 export function spaceTuple(definition: SpaceDefinition): StoredTuple {
   const flags = definition.isLocal ? { group_id: 1 } : {}
-  const format = definition.format.map(({ name, type, isNullable }) => ({ name, type, ...(isNullable ? { is_nullable: true } : {}) }))
+  const format = definition.format.map(({ name, type, isNullable }) => ({
+    name,
+    type,
+    ...(isNullable ? { is_nullable: true } : {}),
+  }))
   return encodeValue([definition.id, ADMIN, definition.name, 'memtx', definition.fieldCount, flags, format])
 }
 
 export function indexTuple(spaceId: number, index: IndexDefinition): StoredTuple {
-  const parts = index.parts.map(({ field, type, isNullable }) => (isNullable ? { field, type, is_nullable: true } : [field, type]))
+  const parts = index.parts.map(({ field, type, isNullable }) =>
+    isNullable ? { field, type, is_nullable: true } : [field, type],
+  )
   return encodeValue([spaceId, index.id, index.name, index.type, { unique: index.isUnique }, parts])
 }
 
 function readSpaceTuple(tuple: StoredTuple): SpaceDefinition {
-  const [id, , name, , fieldCount, flags, format] = decodeValue(tuple) as [number, number, string, string, number, Record<string, unknown>, unknown[]]
+  const [id, , name, , fieldCount, flags, format] = decodeValue(tuple) as [
+    number,
+    number,
+    string,
+    string,
+    number,
+    Record<string, unknown>,
+    unknown[],
+  ]
   return { id, name, fieldCount, format: format.map((field) => readField(field)), isLocal: flags['group_id'] === 1 }
 }
 
 function readField(value: unknown): FieldDefinition {
-  const { name, type = 'any', is_nullable: isNullable = false } = value as { name: string; type?: string; is_nullable?: boolean }
+  const {
+    name,
+    type = 'any',
+    is_nullable: isNullable = false,
+  } = value as { name: string; type?: string; is_nullable?: boolean }
   return { name, type: fieldType(type), isNullable: isNullable || type === 'any' }
 }
 
 function fieldType(name: unknown): FieldType {
   const known = name === 'num' ? 'unsigned' : name === 'str' ? 'string' : name === '*' ? 'any' : name
-  if (typeof known !== 'string' || !isFieldType(known)) throw boxErrors.unsupported('Embedded storage', `field type '${String(name)}'`)
+  if (typeof known !== 'string' || !isFieldType(known))
+    throw boxErrors.unsupported('Embedded storage', `field type '${String(name)}'`)
   return known
 }
 
 function readIndexTuple(tuple: StoredTuple, space: SpaceDefinition): IndexDefinition {
-  const [, id, name, type, options, parts] = decodeValue(tuple) as [number, number, string, string, Record<string, unknown>, unknown[]]
+  const [, id, name, type, options, parts] = decodeValue(tuple) as [
+    number,
+    number,
+    string,
+    string,
+    Record<string, unknown>,
+    unknown[],
+  ]
   const kind = type.toLowerCase()
   if (kind !== 'tree' && kind !== 'hash') throw boxErrors.unsupported('Embedded storage', `indexes of type '${type}'`)
-  return { id, name, type: kind, isUnique: options['unique'] !== false, parts: parts.map((part) => readPart(part, space)) }
+  return {
+    id,
+    name,
+    type: kind,
+    isUnique: options['unique'] !== false,
+    parts: parts.map((part) => readPart(part, space)),
+  }
 }
 
 function readPart(value: unknown, space: SpaceDefinition): IndexPart {
   const [fieldRef, typeName, options] = Array.isArray(value)
     ? [value[0] as unknown, value[1] as unknown, (value[2] ?? {}) as Record<string, unknown>]
-    : [(value as Record<string, unknown>)['field'], (value as Record<string, unknown>)['type'], value as Record<string, unknown>]
+    : [
+        (value as Record<string, unknown>)['field'],
+        (value as Record<string, unknown>)['type'],
+        value as Record<string, unknown>,
+      ]
   const field = typeof fieldRef === 'string' ? space.format.findIndex(({ name }) => name === fieldRef) : fieldRef
-  if (typeof field !== 'number' || field < 0) throw boxErrors.illegalParams(`index part names the field '${String(fieldRef)}', which space '${space.name}' does not have`)
+  if (typeof field !== 'number' || field < 0)
+    throw boxErrors.illegalParams(
+      `index part names the field '${String(fieldRef)}', which space '${space.name}' does not have`,
+    )
   const type = fieldType(typeName ?? space.format[field]?.type)
   if (!INDEXABLE.has(type)) throw boxErrors.unsupported('Embedded storage', `an index over a field of type '${type}'`)
-  if (options['collation'] !== undefined && options['collation'] !== null) throw boxErrors.unsupported('Embedded storage', 'collations')
+  if (options['collation'] !== undefined && options['collation'] !== null)
+    throw boxErrors.unsupported('Embedded storage', 'collations')
   return { field, type, isNullable: options['is_nullable'] === true }
 }

@@ -135,7 +135,13 @@ export class SpaceIndex {
     if (range.limit === 0) return []
     const walk = this.#walk(range.iterator)
     const { parts, isUnique } = this.definition
-    if (walk.whileEqual && isUnique && range.key.length === parts.length && range.after === undefined && !range.key.includes(null)) {
+    if (
+      walk.whileEqual &&
+      isUnique &&
+      range.key.length === parts.length &&
+      range.after === undefined &&
+      !range.key.includes(null)
+    ) {
       const tuple = range.offset === 0 ? this.#tree.get(range.key) : undefined
       return tuple === undefined ? [] : [tuple]
     }
@@ -156,7 +162,13 @@ export class SpaceIndex {
   #walk(iterator: number): Walk {
     const walk = WALKS[iterator]
     if (walk === undefined) {
-      if (iterator < KNOWN_ITERATORS) throw boxErrors.unsupportedIterator(this.definition.name, this.definition.type.toUpperCase(), this.#spaceName, 'requested iterator type')
+      if (iterator < KNOWN_ITERATORS)
+        throw boxErrors.unsupportedIterator(
+          this.definition.name,
+          this.definition.type.toUpperCase(),
+          this.#spaceName,
+          'requested iterator type',
+        )
       throw boxErrors.illegalParams(`Invalid iterator type ${iterator}`)
     }
     if (this.definition.type === 'hash' && !HASH_ITERATORS.has(iterator)) {

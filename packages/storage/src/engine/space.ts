@@ -13,6 +13,8 @@ import type { FieldOffsets, StoredTuple } from './tuple.js'
 /** What a change did: enough to undo it and to write it to the journal. */
 export interface SpaceChange {
   readonly space: Space
+  /** The primary key of both. */
+  readonly key: KeyParts
   readonly before: StoredTuple | undefined
   readonly after: StoredTuple | undefined
 }
@@ -47,7 +49,8 @@ export class Space {
    * @throws BoxError for contents that do not fit it; nothing is changed then
    */
   redefine(definition: SpaceDefinition, indexes: readonly IndexDefinition[]): void {
-    if (this.size > 0 && indexes.length === 0) throw boxErrors.unsupported(`Space '${this.name}'`, 'dropping the primary key of a space that is not empty')
+    if (this.size > 0 && indexes.length === 0)
+      throw boxErrors.unsupported(`Space '${this.name}'`, 'dropping the primary key of a space that is not empty')
     const next = new Space(definition, indexes)
     for (const tuple of this.tuples()) next.put(tuple, 'insert')
     this.#definition = definition
@@ -78,7 +81,9 @@ export class Space {
 
   /** By id or name. @throws BoxError 35 */
   index(ref: number | string): SpaceIndex {
-    const found = this.indexes.find(({ definition }) => (typeof ref === 'number' ? definition.id === ref : definition.name === ref))
+    const found = this.indexes.find(({ definition }) =>
+      typeof ref === 'number' ? definition.id === ref : definition.name === ref,
+    )
     if (found === undefined) throw boxErrors.noSuchIndexId(ref, this.name)
     return found
   }
@@ -99,7 +104,7 @@ export class Space {
     }
     if (before !== undefined) this.#unlink(before)
     this.#link(tuple, keys)
-    return { space: this, before, after: tuple }
+    return { space: this, key: keys[0]!, before, after: tuple }
   }
 
   /** Removes by the primary key's parts; undefined when nobody is there. */
@@ -107,7 +112,7 @@ export class Space {
     const before = this.primary.find(key)
     if (before === undefined) return undefined
     this.#unlink(before)
-    return { space: this, before, after: undefined }
+    return { space: this, key, before, after: undefined }
   }
 
   /** Puts back what `change` replaced, or applies it again; no checks, both states were valid. */
@@ -123,9 +128,7 @@ export class Space {
 
   /** Whether `change` still fits: nobody else has touched its tuple, and no unique key it needs is taken. */
   canApply(change: SpaceChange): boolean {
-    const tuple = change.after ?? change.before
-    if (tuple === undefined) return true
-    if (this.primary.find(this.primary.keyOf(tuple)) !== change.before) return false
+    if (this.primary.find(change.key) !== change.before) return false
     if (change.after === undefined) return true
     for (let i = 1; i < this.indexes.length; i++) {
       const index = this.indexes[i]!
@@ -173,7 +176,8 @@ export class Space {
           continue
         }
         const kind = kindAt(tuple, offsets[part.field]!)
-        if (kind === 'nil' ? !part.isNullable : !fits(part.type, kind)) throw boxErrors.fieldType(this.fieldName(part.field), part.type, kind)
+        if (kind === 'nil' ? !part.isNullable : !fits(part.type, kind))
+          throw boxErrors.fieldType(this.fieldName(part.field), part.type, kind)
       }
     }
     return offsets

@@ -40,7 +40,8 @@ export class Transaction {
 
   record(change: SpaceChange): void {
     this.changes.push(change)
-    if (this.changes.length > MAX_CHANGES) throw boxErrors.illegalParams(`A transaction may hold ${MAX_CHANGES} changes at the most`)
+    if (this.changes.length > MAX_CHANGES)
+      throw boxErrors.illegalParams(`A transaction may hold ${MAX_CHANGES} changes at the most`)
   }
 
   sawRange(space: Space): void {
@@ -49,7 +50,8 @@ export class Transaction {
 
   sawPoint(index: SpaceIndex, key: KeyParts, seen: StoredTuple | undefined): void {
     // What it wrote itself is checked through its changes.
-    if (this.#isInteractive && !this.changes.some((change) => change.after === seen && seen !== undefined)) this.#points.push({ index, key, seen })
+    if (this.#isInteractive && !this.changes.some((change) => change.after === seen && seen !== undefined))
+      this.#points.push({ index, key, seen })
   }
 
   /** Takes the changes out of sight until `resume`. */

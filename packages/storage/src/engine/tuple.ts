@@ -48,7 +48,8 @@ export function fieldAt(bytes: Buffer, offsets: FieldOffsets, field: number): un
 /** A tuple made of encoded fields. */
 export function tupleOf(fields: readonly Uint8Array[]): StoredTuple {
   const size = fields.length
-  const head = size < 16 ? Buffer.of(0x90 | size) : size < 65_536 ? Buffer.of(0xdc, size >> 8, size & 255) : wideHead(size)
+  const head =
+    size < 16 ? Buffer.of(0x90 | size) : size < 65_536 ? Buffer.of(0xdc, size >> 8, size & 255) : wideHead(size)
   return Buffer.concat([head, ...fields])
 }
 

@@ -21,13 +21,21 @@ const MAX_OPERATIONS = 4_000
  * @param isUpsert - operations on absent fields are skipped, as UPSERT does, instead of refused
  * @throws BoxError 28, 26, 29, 37, 95, 25 for operations that do not fit the tuple
  */
-export function applyOperations(space: Space, tuple: StoredTuple, operations: readonly unknown[], indexBase: number, isUpsert: boolean): StoredTuple {
-  if (operations.length > MAX_OPERATIONS) throw boxErrors.illegalParams(`too many operations for update: ${operations.length}, at most ${MAX_OPERATIONS}`)
+export function applyOperations(
+  space: Space,
+  tuple: StoredTuple,
+  operations: readonly unknown[],
+  indexBase: number,
+  isUpsert: boolean,
+): StoredTuple {
+  if (operations.length > MAX_OPERATIONS)
+    throw boxErrors.illegalParams(`too many operations for update: ${operations.length}, at most ${MAX_OPERATIONS}`)
   const offsets = fieldOffsets(tuple)
   const fields: Buffer[] = []
   for (let i = 0; i + 1 < offsets.length; i++) fields.push(tuple.subarray(offsets[i], offsets[i + 1]))
   for (const operation of operations) {
-    if (!Array.isArray(operation) || typeof operation[0] !== 'string') throw boxErrors.unknownUpdateOp('(an operation is an array that begins with its name)')
+    if (!Array.isArray(operation) || typeof operation[0] !== 'string')
+      throw boxErrors.unknownUpdateOp('(an operation is an array that begins with its name)')
     try {
       applyOne(space, fields, operation as Operation, indexBase)
     } catch (error) {
@@ -93,7 +101,8 @@ function compute(op: string, current: unknown, isDouble: boolean, operation: Ope
 }
 
 function add(op: '+' | '-', current: unknown, isDouble: boolean, argument: unknown, label: string): unknown {
-  if (current instanceof Decimal || argument instanceof Decimal) throw boxErrors.unsupported('Embedded storage', `arithmetic on decimals (field ${label})`)
+  if (current instanceof Decimal || argument instanceof Decimal)
+    throw boxErrors.unsupported('Embedded storage', `arithmetic on decimals (field ${label})`)
   if (!isNumber(current) || !isNumber(argument)) throw boxErrors.updateArgument(op, label, 'a number')
   if (isDouble || argument instanceof Double || (typeof argument === 'number' && !Number.isInteger(argument))) {
     const left = Number(current)
@@ -101,7 +110,7 @@ function add(op: '+' | '-', current: unknown, isDouble: boolean, argument: unkno
     return new Double(op === '+' ? left + right : left - right)
   }
   const left = BigInt(current as number | bigint)
-  const right = BigInt(argument as number | bigint)
+  const right = BigInt(argument)
   const sum = op === '+' ? left + right : left - right
   if (sum > 0xffff_ffff_ffff_ffffn || sum < -0x8000_0000_0000_0000n) throw boxErrors.integerOverflow(op, label)
   return sum
@@ -113,9 +122,10 @@ function isNumber(value: unknown): value is number | bigint | Double {
 
 function combineBits(op: '&' | '|' | '^', current: unknown, argument: unknown, label: string): bigint {
   const [left, right] = [current, argument].map((value) => {
-    const isUnsigned = (typeof value === 'number' && Number.isInteger(value) && value >= 0) || (typeof value === 'bigint' && value >= 0n)
+    const isUnsigned =
+      (typeof value === 'number' && Number.isInteger(value) && value >= 0) || (typeof value === 'bigint' && value >= 0n)
     if (!isUnsigned) throw boxErrors.updateArgument(op, label, 'a positive integer')
-    return BigInt(value as number | bigint)
+    return BigInt(value)
   }) as [bigint, bigint]
   return op === '&' ? left & right : op === '|' ? left | right : left ^ right
 }
@@ -124,7 +134,8 @@ function combineBits(op: '&' | '|' | '^', current: unknown, argument: unknown, l
 function splice(current: unknown, operation: Operation, label: string): string {
   const [, , position, length, text] = operation
   if (typeof current !== 'string' || typeof text !== 'string') throw boxErrors.updateArgument(':', label, 'a string')
-  if (typeof position !== 'number' || typeof length !== 'number') throw boxErrors.splice(`${label}: offset and cut length must be integers`)
+  if (typeof position !== 'number' || typeof length !== 'number')
+    throw boxErrors.splice(`${label}: offset and cut length must be integers`)
   const bytes = Buffer.from(current)
   const start = position < 0 ? bytes.length + position + 1 : position
   if (start < 0) throw boxErrors.splice(`${label}: offset is out of bound`)
@@ -191,7 +202,15 @@ function applyInside(value: unknown, path: readonly Step[], op: string, operatio
       return value
     default:
       if (!holder.has()) throw boxErrors.noSuchField(label)
-      holder.set(compute(op, holder.get(), typeof holder.get() === 'number' && !Number.isInteger(holder.get()), operation, label))
+      holder.set(
+        compute(
+          op,
+          holder.get(),
+          typeof holder.get() === 'number' && !Number.isInteger(holder.get()),
+          operation,
+          label,
+        ),
+      )
       return value
   }
 }
@@ -217,11 +236,23 @@ function containerOf(value: unknown, step: Step, label: string): Slot {
     }
   }
   if (value instanceof Map) {
-    return { has: () => value.has(step), get: () => value.get(step) as unknown, set: (next) => void value.set(step, next), insert: (next) => void value.set(step, next), delete: () => void value.delete(step) }
+    return {
+      has: () => value.has(step),
+      get: () => value.get(step) as unknown,
+      set: (next) => void value.set(step, next),
+      insert: (next) => void value.set(step, next),
+      delete: () => void value.delete(step),
+    }
   }
   if (typeof value === 'object' && value !== null && typeof step === 'string') {
     const object = value as Record<string, unknown>
-    return { has: () => Object.hasOwn(object, step), get: () => object[step], set: (next) => void (object[step] = next), insert: (next) => void (object[step] = next), delete: () => void delete object[step] }
+    return {
+      has: () => Object.hasOwn(object, step),
+      get: () => object[step],
+      set: (next) => void (object[step] = next),
+      insert: (next) => void (object[step] = next),
+      delete: () => void delete object[step],
+    }
   }
   throw boxErrors.noSuchField(label)
 }

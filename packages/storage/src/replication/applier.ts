@@ -110,10 +110,18 @@ export class Applier implements ChannelSink {
     const { clock, dial } = this.#environment
     const deadline = clock.now() + CONNECT_TIMEOUT_MS
     const abort = new AbortController()
-    const cancel = clock.schedule(CONNECT_TIMEOUT_MS, () => abort.abort(new Error(`No connection within ${CONNECT_TIMEOUT_MS} ms`)))
+    const cancel = clock.schedule(CONNECT_TIMEOUT_MS, () =>
+      abort.abort(new Error(`No connection within ${CONNECT_TIMEOUT_MS} ms`)),
+    )
     const { address, credential } = this.#options
     dial(address, abort.signal)
-      .then((transport) => openChannel(transport, { features: [], deadline, ...(credential === undefined ? {} : { credential }) }, this.#environment))
+      .then((transport) =>
+        openChannel(
+          transport,
+          { features: [], deadline, ...(credential === undefined ? {} : { credential }) },
+          this.#environment,
+        ),
+      )
       .then(
         (channel) => {
           cancel()
@@ -193,6 +201,8 @@ export class Applier implements ChannelSink {
 
   #watchSilence(): void {
     this.#cancelTimer?.()
-    this.#cancelTimer = this.#environment.clock.schedule(SILENCE_MS, () => this.#channel?.destroy(new Error(`Nothing heard for ${SILENCE_MS} ms`)))
+    this.#cancelTimer = this.#environment.clock.schedule(SILENCE_MS, () =>
+      this.#channel?.destroy(new Error(`Nothing heard for ${SILENCE_MS} ms`)),
+    )
   }
 }

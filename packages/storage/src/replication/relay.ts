@@ -5,7 +5,13 @@
 import { FrameWriter } from '@orbweaver/iproto'
 import type { ClientSession } from '@orbweaver/server'
 import type { RowBody } from '../engine/engine.js'
-import { encodePosition, encodeSnapshotEnd, encodeSnapshotRow, encodeSnapshotStart, encodeTransaction } from './row-codec.js'
+import {
+  encodePosition,
+  encodeSnapshotEnd,
+  encodeSnapshotRow,
+  encodeSnapshotStart,
+  encodeTransaction,
+} from './row-codec.js'
 import type { SnapshotEnd, Subscription } from './row-codec.js'
 import type { RowLog } from './row-log.js'
 import { lsnOf } from './vclock.js'
@@ -39,7 +45,9 @@ export class Relay {
     this.acknowledged = subscription.vclock
     encodePosition(this.#writer, 1, source.vclock, source.term)
     session.reply(this.#writer.take())
-    const position = isPartOfHistory(subscription, source) ? source.log.positionFor(subscription.vclock, source.vclock) : undefined
+    const position = isPartOfHistory(subscription, source)
+      ? source.log.positionFor(subscription.vclock, source.vclock)
+      : undefined
     this.#next = position ?? source.log.end
     if (position === undefined) this.#sendSnapshot()
     this.pump()

@@ -78,7 +78,11 @@ export class Replication implements ApplierTarget, RelaySource {
     this.#options = options
     this.#environment = environment
     this.#onRoleChange = onRoleChange
-    this.#quorum = new Quorum({ clock: environment.clock, needed: options.quorum ?? 1, timeoutMs: options.quorumTimeoutMs ?? 5_000 })
+    this.#quorum = new Quorum({
+      clock: environment.clock,
+      needed: options.quorum ?? 1,
+      timeoutMs: options.quorumTimeoutMs ?? 5_000,
+    })
     engine.onCommit = (rows) => this.#committed(rows)
     if (options.peers.length === 0) this.#role = { ...INITIAL_ROLE, leader: options.number, isWritable: true }
   }
@@ -87,7 +91,8 @@ export class Replication implements ApplierTarget, RelaySource {
   start(): void {
     if (this.#options.peers.length === 0) return
     this.#appliers = this.#options.peers.map(
-      ({ number, address }) => new Applier({ number, address, credential: this.#options.credential }, this, this.#environment),
+      ({ number, address }) =>
+        new Applier({ number, address, credential: this.#options.credential }, this, this.#environment),
     )
     this.#beat()
   }
@@ -139,7 +144,9 @@ export class Replication implements ApplierTarget, RelaySource {
     const target = this.#vclock
     const deadline = this.#environment.clock.now() + timeoutMs
     const isSynced = (): boolean =>
-      this.#options.peers.every(({ number }) => [...this.#relays.values()].some((relay) => relay.replicaId === number && covers(relay.acknowledged, target)))
+      this.#options.peers.every(({ number }) =>
+        [...this.#relays.values()].some((relay) => relay.replicaId === number && covers(relay.acknowledged, target)),
+      )
     while (!isSynced()) {
       const left = deadline - this.#environment.clock.now()
       if (left <= 0) return false
@@ -173,7 +180,9 @@ export class Replication implements ApplierTarget, RelaySource {
   promise(term: number, candidate: number): { vclock: Vclock; term: number } {
     const next = promise(this.#role, term, candidate)
     if (next === undefined) {
-      throw boxErrors.illegalParams(`Term ${this.#role.promised} was promised to instance ${this.#role.promisedTo}, term ${term} of instance ${candidate} comes too late`)
+      throw boxErrors.illegalParams(
+        `Term ${this.#role.promised} was promised to instance ${this.#role.promisedTo}, term ${term} of instance ${candidate} comes too late`,
+      )
     }
     this.#setRole(next)
     return { vclock: this.#vclock, term: this.#role.term }
@@ -183,7 +192,10 @@ export class Replication implements ApplierTarget, RelaySource {
 
   subscribe(session: ClientSession, frame: InboundFrame): void {
     const subscription = decodeSubscribe(frame.body)
-    if (subscription.replicaId === this.#options.number || !this.#options.peers.some((peer) => peer.number === subscription.replicaId)) {
+    if (
+      subscription.replicaId === this.#options.number ||
+      !this.#options.peers.some((peer) => peer.number === subscription.replicaId)
+    ) {
       throw boxErrors.illegalParams(`Instance number ${subscription.replicaId} is not one of this replicaset's others`)
     }
     this.#relays.set(session, new Relay(this, session, subscription))
@@ -224,9 +236,12 @@ export class Replication implements ApplierTarget, RelaySource {
     const known = lsnOf(this.#vclock, origin)
     if (lsn <= known) return
     if (!accepts(this.#role, transaction.term, peer, this.#options.number)) {
-      throw new InvalidArgumentError(`Rows of term ${transaction.term} come too late: term ${this.#role.promised} was promised`)
+      throw new InvalidArgumentError(
+        `Rows of term ${transaction.term} come too late: term ${this.#role.promised} was promised`,
+      )
     }
-    if (lsn !== known + 1) throw new InvalidArgumentError(`Transaction ${lsn} of instance ${origin} follows ${known}: some are missing`)
+    if (lsn !== known + 1)
+      throw new InvalidArgumentError(`Transaction ${lsn} of instance ${origin} follows ${known}: some are missing`)
     if (promotion !== undefined && !covers(promotion.vclock, this.#vclock)) {
       // This instance has rows the new master never had: they are not part of history, its state is replaced.
       this.#diverged()
@@ -250,7 +265,8 @@ export class Replication implements ApplierTarget, RelaySource {
     this.#quorum.reset(lsnOf(end.vclock, this.#options.number))
     this.#promotions = [...end.promotions]
     const { term, leader } = end
-    if (term > this.#role.term) this.#role = { ...follow(this.#role, term, leader, this.#options.number), isWritable: false }
+    if (term > this.#role.term)
+      this.#role = { ...follow(this.#role, term, leader, this.#options.number), isWritable: false }
     this.#setStatus('running')
     // Relays of this instance continue from a snapshot of their own.
     this.#pump()
@@ -296,7 +312,8 @@ export class Replication implements ApplierTarget, RelaySource {
   #setRole(next: RoleState): void {
     const before = this.#role
     this.#role = next
-    if (before.isWritable !== next.isWritable || before.term !== next.term || before.leader !== next.leader) this.#onRoleChange()
+    if (before.isWritable !== next.isWritable || before.term !== next.term || before.leader !== next.leader)
+      this.#onRoleChange()
   }
 
   #setStatus(status: InstanceStatus): void {
@@ -343,10 +360,14 @@ export class Replication implements ApplierTarget, RelaySource {
     this.#setRole(own)
     const answers = await Promise.allSettled(peers.map((peer) => this.#askPromise(peer, term)))
     const given = answers.flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : []))
-    const refusals = answers.flatMap((answer, i) => (answer.status === 'rejected' ? [`instance ${peers[i]!.number}: ${String((answer.reason as Error).message)}`] : []))
+    const refusals = answers.flatMap((answer, i) =>
+      answer.status === 'rejected' ? [`instance ${peers[i]!.number}: ${(answer.reason as Error).message}`] : [],
+    )
     const needed = quorum > 1 ? promisesNeeded(peers.length + 1, quorum) : 1
     if (given.length + 1 < needed) {
-      throw boxErrors.illegalParams(`Instance ${number} cannot be promoted: ${given.length + 1} of the ${needed} instances it needs agree (${refusals.join('; ')})`)
+      throw boxErrors.illegalParams(
+        `Instance ${number} cannot be promoted: ${given.length + 1} of the ${needed} instances it needs agree (${refusals.join('; ')})`,
+      )
     }
     const target = given.reduce((vclock, answer) => joined(vclock, answer), this.#vclock)
     await this.#reach(target, deadline - clock.now())
@@ -368,7 +389,9 @@ export class Replication implements ApplierTarget, RelaySource {
       environment: this.#environment,
     })
     try {
-      const [answer] = await connection.call<[{ vclock: unknown }]>(PROMISE_FUNCTION, [term, number], { timeout: PROMISE_TIMEOUT_MS })
+      const [answer] = await connection.call<[{ vclock: unknown }]>(PROMISE_FUNCTION, [term, number], {
+        timeout: PROMISE_TIMEOUT_MS,
+      })
       return readVclock(answer.vclock)
     } finally {
       connection.destroy()
@@ -387,7 +410,11 @@ export class Replication implements ApplierTarget, RelaySource {
       }
       const cancel = this.#environment.clock.schedule(Math.max(0, timeoutMs), () => {
         this.#positionWaiters = this.#positionWaiters.filter((other) => other !== waiter)
-        reject(BoxError.of(ErrorCode['timeout']!, 'The rows of the previous master did not arrive in time', { boxType: 'TimedOut' }))
+        reject(
+          BoxError.of(ErrorCode['timeout'], 'The rows of the previous master did not arrive in time', {
+            boxType: 'TimedOut',
+          }),
+        )
       })
       this.#positionWaiters.push(waiter)
     })

@@ -8,7 +8,7 @@
  *   promote   type 31, the same without a row, 0x26 VCLOCK map
  *   snapshot  type 72 opens, rows without position, type 71 closes: 0x26 VCLOCK, 0x53 TERM, 0x02 LEADER, 0x30 DATA: promotions
  */
-import { BodyReader, FrameWriter, Key, RequestType } from '@orbweaver/iproto'
+import { BodyReader, type FrameWriter, Key, RequestType } from '@orbweaver/iproto'
 import type { FrameHeader } from '@orbweaver/iproto'
 import type { RowBody } from '../engine/engine.js'
 import type { LoggedTransaction, Promotion } from './row-log.js'
@@ -117,7 +117,12 @@ export type StreamFrame =
   | { readonly is: 'snapshotStart' }
   | { readonly is: 'snapshotRow'; readonly row: RowBody }
   | { readonly is: 'snapshotEnd'; readonly end: SnapshotEnd }
-  | { readonly is: 'row'; readonly place: Omit<LoggedTransaction, 'rows'>; readonly row: RowBody | undefined; readonly isLast: boolean }
+  | {
+      readonly is: 'row'
+      readonly place: Omit<LoggedTransaction, 'rows'>
+      readonly row: RowBody | undefined
+      readonly isLast: boolean
+    }
 
 /** @throws BoxError, MalformedFrameError for anything else */
 export function decodeStreamFrame(frame: Buffer, header: FrameHeader): StreamFrame {
@@ -128,10 +133,23 @@ export function decodeStreamFrame(frame: Buffer, header: FrameHeader): StreamFra
     case RequestType.joinSnapshot:
       return { is: 'snapshotStart' }
     case RequestType.joinMeta:
-      return { is: 'snapshotEnd', end: { vclock: readVclock(body.value(Key.vclock)), term: body.requireUint(Key.term), leader: body.requireUint(Key.replicaId), promotions: readPromotions(body.array(Key.data) ?? []) } }
+      return {
+        is: 'snapshotEnd',
+        end: {
+          vclock: readVclock(body.value(Key.vclock)),
+          term: body.requireUint(Key.term),
+          leader: body.requireUint(Key.replicaId),
+          promotions: readPromotions(body.array(Key.data) ?? []),
+        },
+      }
     case RequestType.raftPromote: {
       const place = readPlace(body)
-      return { is: 'row', place: { ...place, promotion: { term: place.term, vclock: readVclock(body.value(Key.vclock)) } }, row: undefined, isLast: true }
+      return {
+        is: 'row',
+        place: { ...place, promotion: { term: place.term, vclock: readVclock(body.value(Key.vclock)) } },
+        row: undefined,
+        isLast: true,
+      }
     }
     case RequestType.nop:
       return { is: 'row', place: readPlace(body), row: undefined, isLast: true }
@@ -156,7 +174,8 @@ function readPlace(body: BodyReader): Omit<LoggedTransaction, 'rows'> {
 function readRow(type: number, body: BodyReader): RowBody {
   const spaceId = body.requireUint(Key.spaceId)
   // Copied: what is stored must not keep the received chunk alive.
-  if (type === RequestType.replace) return { kind: 'replace', spaceId, tuple: Buffer.from(body.requireSlice(Key.tuple)) }
+  if (type === RequestType.replace)
+    return { kind: 'replace', spaceId, tuple: Buffer.from(body.requireSlice(Key.tuple)) }
   return { kind: 'delete', spaceId, key: Buffer.from(body.requireSlice(Key.key)) }
 }
 
@@ -188,5 +207,9 @@ export function encodeSubscribe(writer: FrameWriter, { replicaId, vclock, term }
 
 export function decodeSubscribe(bodyBytes: Buffer): Subscription {
   const body = new BodyReader(bodyBytes)
-  return { replicaId: body.requireUint(Key.replicaId), vclock: readVclock(body.value(Key.vclock)), term: body.requireUint(Key.term) }
+  return {
+    replicaId: body.requireUint(Key.replicaId),
+    vclock: readVclock(body.value(Key.vclock)),
+    term: body.requireUint(Key.term),
+  }
 }

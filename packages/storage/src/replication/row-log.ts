@@ -55,7 +55,10 @@ export class RowLog {
     const bytes = bytesOf(transaction)
     this.#entries.push({ transaction, before, bytes })
     this.#bytes += bytes
-    while (this.#entries.length - this.#head > this.#maxTransactions || (this.#bytes > this.#maxBytes && this.#entries.length - this.#head > 1)) {
+    while (
+      this.#entries.length - this.#head > this.#maxTransactions ||
+      (this.#bytes > this.#maxBytes && this.#entries.length - this.#head > 1)
+    ) {
       this.#bytes -= this.#entries[this.#head]!.bytes
       this.#entries[this.#head] = undefined as unknown as Entry
       this.#head++

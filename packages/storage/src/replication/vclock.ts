@@ -24,6 +24,11 @@ export function joined(a: Vclock, b: Vclock): Vclock {
 
 /** From a decoded map with integer keys (a Map, or an object where the keys arrived as text). */
 export function readVclock(value: unknown): Vclock {
-  const entries = value instanceof Map ? [...value.entries()] : typeof value === 'object' && value !== null ? Object.entries(value) : []
+  const entries =
+    value instanceof Map
+      ? [...value.entries()]
+      : typeof value === 'object' && value !== null
+        ? Object.entries(value)
+        : []
   return new Map(entries.map(([origin, lsn]) => [Number(origin), Number(lsn)]))
 }

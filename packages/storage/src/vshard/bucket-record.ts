@@ -45,7 +45,12 @@ export function bucketTuple({ id, status, destination, generation }: BucketRecor
 
 /** undefined for a row whose status is unknown: written by something newer. */
 export function readBucketTuple(tuple: StoredTuple): BucketRecord | undefined {
-  const [id, status, destination, options] = decodeValue(tuple) as [number, unknown, string | null | undefined, { generation?: number } | null | undefined]
+  const [id, status, destination, options] = decodeValue(tuple) as [
+    number,
+    unknown,
+    string | null | undefined,
+    { generation?: number } | null | undefined,
+  ]
   if (!isBucketStatus(status)) return undefined
   return { id, status, destination: destination ?? undefined, generation: options?.generation ?? 0 }
 }

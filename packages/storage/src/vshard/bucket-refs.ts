@@ -30,8 +30,12 @@ interface Counters {
 
 type Refusal = (record: BucketRecord) => VshardError
 
-const wrongBucket = (reason: string): Refusal => ({ id, destination }) => VshardError.of('WRONG_BUCKET', { bucket_id: id, reason, destination })
-const inTransfer: Refusal = ({ id, destination }) => VshardError.of('TRANSFER_IS_IN_PROGRESS', { bucket_id: id, destination })
+const wrongBucket =
+  (reason: string): Refusal =>
+  ({ id, destination }) =>
+    VshardError.of('WRONG_BUCKET', { bucket_id: id, reason, destination })
+const inTransfer: Refusal = ({ id, destination }) =>
+  VshardError.of('TRANSFER_IS_IN_PROGRESS', { bucket_id: id, destination })
 
 /** What a status answers to a mode; absent: it is served. */
 const REFUSALS: Readonly<Record<BucketStatus, Partial<Record<BucketMode, Refusal>>>> = {
@@ -77,7 +81,10 @@ export class BucketRefs {
     if (counters.read === 0 && counters.write === 0) this.#counters.delete(id)
     const record = this.#buckets.get(id)
     if (record === undefined || !BUCKET_STATUS[record.status].isReadable) {
-      return VshardError.of('BUCKET_IS_CORRUPTED', { bucket_id: id, reason: 'the bucket left this instance during the call' })
+      return VshardError.of('BUCKET_IS_CORRUPTED', {
+        bucket_id: id,
+        reason: 'the bucket left this instance during the call',
+      })
     }
     return undefined
   }

@@ -12,7 +12,15 @@ export const BUCKET_SPACE = '_bucket'
 export class Buckets {
   readonly #engine: Engine
   readonly #records = new Map<number, BucketRecord>()
-  readonly #counts: Record<BucketStatus, number> = { active: 0, pinned: 0, readonly: 0, sending: 0, sent: 0, receiving: 0, garbage: 0 }
+  readonly #counts: Record<BucketStatus, number> = {
+    active: 0,
+    pinned: 0,
+    readonly: 0,
+    sending: 0,
+    sent: 0,
+    receiving: 0,
+    garbage: 0,
+  }
   /** +1 with every change; unrelated to the generation of a bucket. */
   #generation = 0
   readonly #waiters = new Set<() => void>()
@@ -47,7 +55,12 @@ export class Buckets {
   *from(first: number): IterableIterator<BucketRecord> {
     const space = this.#engine.schema.find(BUCKET_SPACE)
     if (space === undefined) return
-    for (const tuple of space.primary.select({ iterator: 5, key: [first], offset: 0, limit: Number.MAX_SAFE_INTEGER })) {
+    for (const tuple of space.primary.select({
+      iterator: 5,
+      key: [first],
+      offset: 0,
+      limit: Number.MAX_SAFE_INTEGER,
+    })) {
       const record = readBucketTuple(tuple)
       if (record !== undefined) yield record
     }
@@ -69,7 +82,11 @@ export class Buckets {
       const end = Math.min(start + CHUNK, first + count)
       this.#engine.run(undefined, (transaction) => {
         for (let id = start; id < end; id++) {
-          this.#engine.insert(transaction, space, bucketTuple({ id, status: 'active', destination: undefined, generation: 0 }))
+          this.#engine.insert(
+            transaction,
+            space,
+            bucketTuple({ id, status: 'active', destination: undefined, generation: 0 }),
+          )
         }
       })
     }

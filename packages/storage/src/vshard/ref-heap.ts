@@ -52,7 +52,8 @@ export class RefHeap<T extends Expiring> {
       const left = place * 2 + 1
       if (left >= this.#items.length) return
       const right = left + 1
-      const nearest = right < this.#items.length && this.#items[right]!.deadline < this.#items[left]!.deadline ? right : left
+      const nearest =
+        right < this.#items.length && this.#items[right]!.deadline < this.#items[left]!.deadline ? right : left
       if (this.#items[place]!.deadline <= this.#items[nearest]!.deadline) return
       this.#swap(place, nearest)
       place = nearest

@@ -2,7 +2,7 @@
  * What a router calls on a storage: `vshard.storage.*` as vshard 0.1.42 answers it (shapes and order of checks: vectors of
  * real storages). Refusals are values, `[nil, error]`; only wrong use raises.
  */
-import { BoxError, InvalidArgumentError } from '@orbweaver/iproto'
+import { BoxError } from '@orbweaver/iproto'
 import { VshardError } from '@orbweaver/vshard'
 import { boxErrors } from '../errors.js'
 import { functionError } from '../function-context.js'
@@ -23,7 +23,11 @@ export interface VshardParts {
   readonly identity: VshardIdentity
   /** Name of this instance where instances are identified by name. */
   readonly name: string | undefined
-  invoke(context: FunctionContext, name: string, args: readonly unknown[]): readonly unknown[] | Promise<readonly unknown[]>
+  invoke(
+    context: FunctionContext,
+    name: string,
+    args: readonly unknown[],
+  ): readonly unknown[] | Promise<readonly unknown[]>
   /** True when every other instance has everything written here; false when it is not so within the time. */
   synced(timeoutMs: number): Promise<boolean>
 }
@@ -40,10 +44,12 @@ type Service = (context: FunctionContext, ...args: unknown[]) => unknown
 export function vshardFunctions(parts: VshardParts): Record<string, StoredFunction> {
   const services = internalServices(parts)
   return {
-    'vshard.storage.call': (context, bucketId, mode, name, args) => callOnBucket(parts, context, bucketId, mode, name, args),
+    'vshard.storage.call': (context, bucketId, mode, name, args) =>
+      callOnBucket(parts, context, bucketId, mode, name, args),
     'vshard.storage._call': (context, service, ...args) => {
       const found = typeof service === 'string' && Object.hasOwn(services, service) ? services[service] : undefined
-      if (found === undefined) throw boxErrors.procLua(`attempt to call a nil value: there is no service '${String(service)}'`)
+      if (found === undefined)
+        throw boxErrors.procLua(`attempt to call a nil value: there is no service '${String(service)}'`)
       return found(context, ...args)
     },
     'vshard.storage.buckets_count': () => parts.buckets.size,
@@ -59,19 +65,26 @@ export function vshardFunctions(parts: VshardParts): Record<string, StoredFuncti
 
 // ---- vshard.storage.call ---------------------------------------------------------------------------------------------
 
-async function callOnBucket({ bucketRefs, invoke }: VshardParts, context: FunctionContext, bucketId: unknown, mode: unknown, name: unknown, args: unknown): Promise<Values> {
+async function callOnBucket(
+  parts: VshardParts,
+  context: FunctionContext,
+  bucketId: unknown,
+  mode: unknown,
+  name: unknown,
+  args: unknown,
+): Promise<Values> {
   if (typeof bucketId !== 'number') throw boxErrors.procLua('bucket_id must be a number')
   if (mode !== 'read' && mode !== 'write') throw boxErrors.procLua(`Unknown mode: ${String(mode)}`)
-  const refusal = bucketRefs.take(bucketId, mode)
+  const refusal = parts.bucketRefs.take(bucketId, mode)
   if (refusal !== undefined) return values(null, refusal.toWire())
   let reply: Values
   try {
-    const results = await invoke(context, functionName(name), argumentList(args))
+    const results = await parts.invoke(context, functionName(name), argumentList(args))
     reply = values(true, ...withoutTrailingNils(results.slice(0, MAX_RESULTS)))
   } catch (error) {
     reply = values(false, unpacked(functionError(error)))
   }
-  return released(bucketRefs, bucketId, mode) ?? reply
+  return released(parts.bucketRefs, bucketId, mode) ?? reply
 }
 
 function released(bucketRefs: BucketRefs, bucketId: number, mode: BucketMode): Values | undefined {
@@ -101,19 +114,29 @@ export function unpacked(error: BoxError): Record<string, unknown> {
 
 function statOf(record: BucketRecord): Map<unknown, unknown> {
   // A tuple turned into a map by Lua has its positions and its names.
-  const stat = new Map<unknown, unknown>([[1, record.id], [2, record.status], ['id', record.id], ['status', record.status]])
+  const stat = new Map<unknown, unknown>([
+    [1, record.id],
+    [2, record.status],
+    ['id', record.id],
+    ['status', record.status],
+  ])
   if (record.destination !== undefined) stat.set(3, record.destination).set('destination', record.destination)
-  if (record.generation > 0) stat.set(4, { generation: record.generation }).set('opts', { generation: record.generation })
+  if (record.generation > 0)
+    stat.set(4, { generation: record.generation }).set('opts', { generation: record.generation })
   return stat
 }
 
 function bucketStat({ buckets }: VshardParts, id: unknown): Values {
   if (typeof id !== 'number') throw boxErrors.procLua('Usage: bucket_stat(bucket_id)')
   const record = buckets.get(id)
-  if (record === undefined) return values(null, VshardError.of('WRONG_BUCKET', { bucket_id: id, reason: 'Not found' }).toWire())
+  if (record === undefined)
+    return values(null, VshardError.of('WRONG_BUCKET', { bucket_id: id, reason: 'Not found' }).toWire())
   if (BUCKET_STATUS[record.status].isReadable) return values(statOf(record), null)
   const { destination } = record
-  return values(statOf(record), VshardError.of('WRONG_BUCKET', { bucket_id: id, reason: 'read is prohibited', destination }).toWire())
+  return values(
+    statOf(record),
+    VshardError.of('WRONG_BUCKET', { bucket_id: id, reason: 'read is prohibited', destination }).toWire(),
+  )
 }
 
 /** With `{from}` a page of at most 1,000 scanned records; without, the flat list of active and then pinned ids. */
@@ -121,7 +144,9 @@ function discoveryPage({ buckets }: VshardParts, options: unknown): unknown {
   const from = fieldOf(options, 'from')
   if (typeof from !== 'number') {
     const all = [...buckets.from(0)]
-    return ['active', 'pinned'].flatMap((status) => all.filter((record) => record.status === status).map((record) => record.id))
+    return ['active', 'pinned'].flatMap((status) =>
+      all.filter((record) => record.status === status).map((record) => record.id),
+    )
   }
   const ids: number[] = []
   let scanned = 0
@@ -153,7 +178,8 @@ function bucketsInfo({ buckets, bucketRefs }: VshardParts, id: unknown): Map<num
 }
 
 function forceCreate({ buckets }: VshardParts, first: unknown, count: unknown): unknown {
-  if (typeof first !== 'number' || typeof count !== 'number') throw boxErrors.procLua('Usage: bucket_force_create(first_bucket_id, count)')
+  if (typeof first !== 'number' || typeof count !== 'number')
+    throw boxErrors.procLua('Usage: bucket_force_create(first_bucket_id, count)')
   try {
     buckets.create(first, count)
     return true
@@ -165,11 +191,17 @@ function forceCreate({ buckets }: VshardParts, first: unknown, count: unknown): 
 function rebalancerState({ buckets, identity }: VshardParts): unknown {
   const refusal = masterOnly(identity)
   if (refusal !== undefined) return values(null, refusal.toWire())
-  for (const status of ['sending', 'receiving', 'garbage', 'readonly'] as const) if (buckets.count(status) > 0) return undefined
+  for (const status of ['sending', 'receiving', 'garbage', 'readonly'] as const)
+    if (buckets.count(status) > 0) return undefined
   return { bucket_active_count: buckets.count('active'), bucket_pinned_count: buckets.count('pinned') }
 }
 
-function masterOnly({ isMaster, instanceId: replica, replicasetId: replicaset, masterId: master }: VshardIdentity): VshardError | undefined {
+function masterOnly({
+  isMaster,
+  instanceId: replica,
+  replicasetId: replicaset,
+  masterId: master,
+}: VshardIdentity): VshardError | undefined {
   return isMaster ? undefined : VshardError.of('NON_MASTER', { replica, replicaset, master })
 }
 
@@ -197,10 +229,11 @@ function internalServices(parts: VshardParts): Readonly<Record<string, Service>>
         return { moved }
       })
     },
-    storage_ref_check_with_buckets: (context, rid, ids) => {
-      if (!storageRefs.has(context.session.id, refId(rid))) return values(null, VshardError.of('STORAGE_REF_USE', { reason: 'no ref' }).toWire())
-      return { moved: movedOf(buckets, idList(ids)) }
-    },
+    storage_ref_check_with_buckets: (context, rid, ids) =>
+      answered(() => {
+        storageRefs.assertHeld(context.session.id, refId(rid))
+        return { moved: movedOf(buckets, idList(ids)) }
+      }),
     storage_map: async (context, rid, name, args) => {
       const { id } = context.session
       try {
@@ -254,7 +287,13 @@ function movedOf(buckets: Buckets, ids: readonly number[]): { id: number; dst?: 
   return ids.flatMap((id) => {
     const record = buckets.get(id)
     if (!isMoved(record)) return []
-    return [{ id, ...(record?.destination === undefined ? {} : { dst: record.destination }), ...(record === undefined ? {} : { status: record.status }) }]
+    return [
+      {
+        id,
+        ...(record?.destination === undefined ? {} : { dst: record.destination }),
+        ...(record === undefined ? {} : { status: record.status }),
+      },
+    ]
   })
 }
 
@@ -272,7 +311,7 @@ function argumentList(value: unknown): readonly unknown[] {
 }
 
 function idList(value: unknown): readonly number[] {
-  if (Array.isArray(value) && value.every((id) => typeof id === 'number')) return value as number[]
+  if (Array.isArray(value) && value.every((id) => typeof id === 'number')) return value
   throw boxErrors.procLua('bucket ids must be a list of numbers')
 }
 
@@ -284,11 +323,17 @@ function refId(value: unknown): number | bigint {
 /** Lua's seconds, as whole or broken numbers. */
 function milliseconds(seconds: unknown): number {
   const value = seconds ?? DEFAULT_TIMEOUT_S
-  if (typeof value !== 'number' || Number.isNaN(value) || value < 0) throw new InvalidArgumentError(`A timeout is a number of seconds, got ${String(value)}`)
+  if (typeof value !== 'number' || Number.isNaN(value) || value < 0) {
+    throw boxErrors.procLua(
+      `A timeout is a number of seconds from 0, got ${typeof value === 'number' ? value : typeof value}`,
+    )
+  }
   return value * 1000
 }
 
 function fieldOf(value: unknown, name: string): unknown {
   if (value instanceof Map) return value.get(name)
-  return typeof value === 'object' && value !== null && Object.hasOwn(value, name) ? (value as Record<string, unknown>)[name] : undefined
+  return typeof value === 'object' && value !== null && Object.hasOwn(value, name)
+    ? (value as Record<string, unknown>)[name]
+    : undefined
 }

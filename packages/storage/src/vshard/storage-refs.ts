@@ -24,6 +24,8 @@ export class StorageRefs {
   readonly #clock: Clock
   readonly #buckets: Buckets
   readonly #sessions = new Map<number, Map<string, StorageRef>>()
+  /** Ended sessions that still use a ref. */
+  readonly #closed = new Set<number>()
   readonly #heap = new RefHeap<StorageRef>()
   #cancelTimer: (() => void) | undefined
   #timerAt = Infinity
@@ -54,7 +56,8 @@ export class StorageRefs {
     }
     this.#refuseDuplicate(session, id)
     const refs = this.#sessions.get(session) ?? new Map<string, StorageRef>()
-    if (refs.size >= MAX_REFS_PER_SESSION) throw VshardError.of('STORAGE_REF_ADD', { reason: `the session holds ${MAX_REFS_PER_SESSION} refs` })
+    if (refs.size >= MAX_REFS_PER_SESSION)
+      throw VshardError.of('STORAGE_REF_ADD', { reason: `the session holds ${MAX_REFS_PER_SESSION} refs` })
     const ref: StorageRef = { session, id, deadline, since: this.#clock.now(), isUsed: false }
     refs.set(String(id), ref)
     this.#sessions.set(session, refs)
@@ -75,13 +78,18 @@ export class StorageRefs {
     this.#forget(this.#find(session, id, 'STORAGE_REF_DEL'))
   }
 
-  has(session: number, id: number | bigint): boolean {
-    return this.#sessions.get(session)?.has(String(id)) ?? false
+  /** @throws VshardError STORAGE_REF_USE when the session does not hold it */
+  assertHeld(session: number, id: number | bigint): void {
+    this.#find(session, id, 'STORAGE_REF_USE')
   }
 
   /** The session ended: what it did not use is void at once, what it uses ends with its map. */
   sessionClosed(session: number): void {
-    for (const ref of this.#sessions.get(session)?.values() ?? []) if (!ref.isUsed) this.#forget(ref)
+    const refs = this.#sessions.get(session)
+    if (refs === undefined) return
+    this.#closed.add(session)
+    for (const ref of refs.values()) if (!ref.isUsed) this.#forget(ref)
+    this.#dropIfDone(session)
   }
 
   close(): void {
@@ -90,7 +98,8 @@ export class StorageRefs {
   }
 
   #refuseDuplicate(session: number, id: number | bigint): void {
-    if (this.has(session, id)) throw VshardError.of('STORAGE_REF_ADD', { reason: 'duplicate ref' })
+    if (this.#sessions.get(session)?.has(String(id)) === true)
+      throw VshardError.of('STORAGE_REF_ADD', { reason: 'duplicate ref' })
   }
 
   #find(session: number, id: number | bigint, name: 'STORAGE_REF_USE' | 'STORAGE_REF_DEL'): StorageRef {
@@ -103,9 +112,15 @@ export class StorageRefs {
 
   #forget(ref: StorageRef): void {
     this.#heap.remove(ref)
-    const refs = this.#sessions.get(ref.session)
-    refs?.delete(String(ref.id))
-    if (refs?.size === 0) this.#sessions.delete(ref.session)
+    this.#sessions.get(ref.session)?.delete(String(ref.id))
+    this.#dropIfDone(ref.session)
+  }
+
+  /** A living session that had a ref once is told "no ref" afterwards, not "no session": it is kept to its end. */
+  #dropIfDone(session: number): void {
+    if (!this.#closed.has(session) || this.#sessions.get(session)?.size !== 0) return
+    this.#sessions.delete(session)
+    this.#closed.delete(session)
   }
 
   #changedWithin(timeoutMs: number): Promise<void> {
@@ -131,7 +146,8 @@ export class StorageRefs {
       this.#timerAt = Infinity
       this.#cancelTimer = undefined
       const now = this.#clock.now()
-      for (let ref = this.#heap.peek(); ref !== undefined && ref.deadline <= now; ref = this.#heap.peek()) this.#forget(ref)
+      for (let ref = this.#heap.peek(); ref !== undefined && ref.deadline <= now; ref = this.#heap.peek())
+        this.#forget(ref)
       this.#watch()
     })
   }

@@ -1,0 +1,415 @@
+/*
+ * One "fat" connection to a target, logged in once and shared by many clients. Requests of the clients in the ring go out
+ * in turn, under numbers of the lane; replies are given back under the number the client chose, patched in place.
+ * A lane decides nothing: which client belongs on it is the business of client.ts, when it opens and ends of lane-group.ts.
+ */
+import type { ChannelSink, Clock, FrameChannel, LargeFrame } from '@orbweaver/connection'
+import { FrameHeader, isOrbweaverError, type OrbweaverError, RequestType } from '@orbweaver/iproto'
+import { FairQueue, type FairMember } from './fair-queue.js'
+import { LaneWriter } from './lane-writer.js'
+import type { ResolvedLimits } from './limits.js'
+import type { QueuedRequest, ReplyNote } from './request-queue.js'
+import { type SlotEntry, SlotFlag, SlotTable } from './slot-table.js'
+
+/** Who asked for something on a lane: a client, or a part of the proxy. */
+export interface LaneUser {
+  /** One whole frame for it, under its own sync; it belongs to the user. `isFinal` is false for a push. */
+  replied(frame: Buffer, answer: LaneAnswer): void
+  /** A reply that comes in pieces, its head first; undefined: not wanted, it is dropped. */
+  repliedLarge(head: Buffer, answer: LaneAnswer): LargeFrame | undefined
+  /** The lane was lost and the outcome is not known. `isPartly`: a part of the answer was given. */
+  lost(answer: LaneAnswer, cause: OrbweaverError): void
+}
+
+/** What a lane knows of a request when its answer comes. Valid during the call: the object is used again. */
+export interface LaneAnswer {
+  readonly lane: Lane
+  /** Response code: 0, 128 for a push, 0x8000 and the code for an error. */
+  readonly status: number
+  readonly isFinal: boolean
+  readonly requestType: number
+  readonly requestBytes: number
+  readonly flags: number
+  readonly syncHigh: number
+  readonly syncLow: number
+  readonly sentAt: number
+  readonly note: ReplyNote | undefined
+}
+
+/** A client in the ring. */
+export interface LaneMember extends FairMember, LaneUser {
+  /** Gives its first request to `lane.submit`. @returns whether the next one belongs on this lane as well */
+  sendNext(lane: Lane): boolean
+  /** It stood in the ring of a lane that takes no more: find another place. */
+  evicted(): void
+}
+
+/** What a lane reports to whoever opened it. */
+export interface LaneOwner {
+  readonly clock: Clock
+  readonly limits: ResolvedLimits
+  /** An EVENT arrived. @param body - of the frame */
+  laneEvent(lane: Lane, body: Buffer): void
+  laneClosed(lane: Lane, cause: OrbweaverError): void
+  /** Nothing of the kind that a failover waits for is in flight on this lane any more. */
+  laneQuiet(lane: Lane): void
+}
+
+export class Lane implements ChannelSink {
+  /** Never used again. */
+  readonly id: number
+  readonly channel: FrameChannel
+  readonly slots: SlotTable<LaneUser, ReplyNote>
+  readonly #owner: LaneOwner
+  readonly #ring: FairQueue<LaneMember>
+  readonly #writer = new LaneWriter()
+  readonly #answer: MutableAnswer
+  readonly #header = new FrameHeader()
+  #state: 'open' | 'draining' | 'closed' = 'open'
+  #isPumpQueued = false
+  #isCongested = false
+  #rwInFlight = 0
+  #lastStreamId = 0
+  #unexpected = 0
+  /** Instants on the clock. */
+  lastReceivedAt: number
+  lastUsedAt: number
+  /** The schema version of the last reply, for replies that the proxy makes itself. */
+  schemaVersion = 1
+
+  constructor(id: number, channel: FrameChannel, owner: LaneOwner) {
+    this.id = id
+    this.channel = channel
+    this.#owner = owner
+    this.slots = new SlotTable(owner.limits.maxInflightPerLane)
+    this.#ring = new FairQueue(QUANTUM_BYTES)
+    this.#answer = {
+      lane: this,
+      status: 0,
+      isFinal: true,
+      requestType: 0,
+      requestBytes: 0,
+      flags: 0,
+      syncHigh: 0,
+      syncLow: 0,
+      sentAt: 0,
+      note: undefined,
+    }
+    this.lastReceivedAt = this.lastUsedAt = owner.clock.now()
+    channel.attach(this)
+  }
+
+  /** Whether new requests may go here. */
+  get isOpen(): boolean {
+    return this.#state === 'open'
+  }
+
+  get isClosed(): boolean {
+    return this.#state === 'closed'
+  }
+
+  /** Requests in flight that a failover waits for. */
+  get rwInFlight(): number {
+    return this.#rwInFlight
+  }
+
+  /** Clients that wait for their turn. */
+  get waiting(): number {
+    return this.#ring.size
+  }
+
+  /** Replies nobody asked for, so far. */
+  get unexpectedReplies(): number {
+    return this.#unexpected
+  }
+
+  /** Puts a client that has a request for this lane at the end of the ring; it must not be in a ring already. */
+  enroll(member: LaneMember): void {
+    this.#ring.push(member)
+    this.#pumpSoon()
+  }
+
+  withdraw(member: LaneMember): void {
+    this.#ring.remove(member)
+  }
+
+  /** Sends all waiting clients to find another place. */
+  evictAll(): void {
+    for (const member of this.#ring.clear()) member.evicted()
+  }
+
+  /** Takes a client's request; it is written at the end of this turn, in one write with the others. */
+  submit(request: QueuedRequest, user: LaneUser): void {
+    this.#take(
+      {
+        owner: user,
+        note: request.note,
+        syncHigh: request.syncHigh,
+        syncLow: request.syncLow,
+        type: request.type,
+        flags: request.isRead ? 0 : SlotFlag.rw,
+        bytes: request.bytes,
+        sentAt: this.#owner.clock.now(),
+      },
+      request.laneStreamId,
+      request.schemaVersion,
+      request.body,
+    )
+  }
+
+  /** A request of the proxy's own. `isRw`: a failover waits for it. */
+  ask(request: { readonly type: number; readonly body: Uint8Array; readonly streamId?: number; readonly isRw?: boolean }, user: LaneUser): void {
+    if (this.#state === 'closed') throw new Error('A closed lane was asked')
+    const flags = SlotFlag.internal | (request.isRw === true ? SlotFlag.rw : 0)
+    this.#take(
+      { owner: user, note: undefined, syncHigh: 0, syncLow: 0, type: request.type, flags, bytes: request.body.length, sentAt: this.#owner.clock.now() },
+      request.streamId ?? 0,
+      0,
+      request.body,
+    )
+    this.#pumpSoon()
+  }
+
+  /** A request that is not answered unless it fails (WATCH, UNWATCH). */
+  tell(type: number, body: Uint8Array): void {
+    if (this.#state === 'closed') return
+    this.#writer.append(type, UNANSWERED, 0, 0, 0, body)
+    this.#pumpSoon()
+  }
+
+  /** A stream number nobody has used on this lane. */
+  newStreamId(): number {
+    return ++this.#lastStreamId
+  }
+
+  /** Takes no new requests, and ends when those in flight are answered. */
+  drainAndClose(why: Error): void {
+    if (this.#state !== 'open') return
+    this.#state = 'draining'
+    this.evictAll()
+    if (this.slots.used === 0) this.destroy(why)
+  }
+
+  destroy(cause: Error): void {
+    if (this.#state === 'closed') return
+    this.#flush()
+    this.channel.destroy(cause)
+  }
+
+  // ---- what the channel says ----------------------------------------------------------------------------------------
+
+  frame(frame: Buffer): void {
+    this.lastReceivedAt = this.#owner.clock.now()
+    const slot = this.#slotOf(frame)
+    if (slot < 0) return
+    this.#describe(slot)
+    const user = this.slots.owner(slot)
+    if (!this.#answer.isFinal) {
+      this.slots.addFlag(slot, SlotFlag.repliedPartly)
+      user?.replied(frame, this.#answer)
+      return
+    }
+    this.#release(slot, frame)
+    user?.replied(frame, this.#answer)
+    this.#afterReply()
+  }
+
+  /** A reply above the size from which the channel delivers in pieces: they are passed on as they come. */
+  largeFrame(head: Buffer): LargeFrame {
+    this.lastReceivedAt = this.#owner.clock.now()
+    const slot = hasFixedLayout(head) ? this.#slotOf(head) : this.#unexpectedFrame()
+    if (slot < 0) return NOBODY
+    this.#describe(slot)
+    const status = this.#answer.status
+    const receiver = this.slots.owner(slot)?.repliedLarge(head, this.#answer)
+    this.slots.addFlag(slot, SlotFlag.repliedPartly)
+    return {
+      chunk: (bytes) => {
+        this.lastReceivedAt = this.#owner.clock.now()
+        receiver?.chunk(bytes)
+      },
+      end: () => {
+        receiver?.end()
+        if (status === RequestType.chunk) return
+        this.#answer.status = status
+        this.#describe(slot)
+        this.#release(slot, head)
+        this.#afterReply()
+      },
+      cut: () => receiver?.cut(),
+    }
+  }
+
+  drain(): void {
+    this.#isCongested = false
+    this.#pumpSoon()
+  }
+
+  closed(cause: OrbweaverError): void {
+    if (this.#state === 'closed') return
+    this.#state = 'closed'
+    const { slots } = this
+    for (const slot of slots.taken()) {
+      this.#describe(slot)
+      const user = slots.owner(slot)
+      slots.release(slot)
+      this.#answer.note?.lost()
+      user?.lost(this.#answer, cause)
+    }
+    this.#rwInFlight = 0
+    this.#owner.laneClosed(this, cause)
+    this.evictAll()
+    this.#owner.laneQuiet(this)
+  }
+
+  // ---- inside -------------------------------------------------------------------------------------------------------
+
+  #pumpSoon(): void {
+    if (this.#isPumpQueued || this.#state === 'closed') return
+    this.#isPumpQueued = true
+    this.#owner.clock.soon(() => this.#pump())
+  }
+
+  /** Moves requests from the ring to the wire: at most so many at a time, so that replies and timers get their turn. */
+  #pump(): void {
+    this.#isPumpQueued = false
+    if (this.isClosed) return
+    const ring = this.#ring
+    let frames = 0
+    while (frames < MAX_FRAMES_PER_PUMP && this.#writer.pendingBytes < MAX_BYTES_PER_PUMP && this.#canTake) {
+      const member = ring.next()
+      if (member === undefined) break
+      if (member.sendNext(this)) ring.push(member)
+      else member.deficit = 0
+      frames++
+    }
+    this.#flush()
+    if (ring.size > 0 && this.#canTake) this.#pumpSoon()
+  }
+
+  get #canTake(): boolean {
+    return (
+      this.#state === 'open' &&
+      !this.#isCongested &&
+      !this.slots.isFull &&
+      // One request larger than the limit must pass as well.
+      (this.slots.used === 0 || this.slots.usedBytes < this.#owner.limits.maxInflightBytesPerLane)
+    )
+  }
+
+  #flush(): void {
+    if (this.#writer.pendingBytes === 0) return
+    const goesOn = this.channel.write(this.#writer.take())
+    if (!goesOn && this.channel.pendingBytes > MAX_UNWRITTEN_BYTES) this.#isCongested = true
+  }
+
+  #take(entry: SlotEntry<LaneUser, ReplyNote>, streamId: number, schemaVersion: number, body: Uint8Array): void {
+    const { slots } = this
+    const slot = slots.take(entry)
+    if ((entry.flags & SlotFlag.rw) !== 0) this.#rwInFlight++
+    this.lastUsedAt = entry.sentAt
+    this.#writer.append(entry.type, slots.generation(slot), slot, streamId, schemaVersion, body)
+  }
+
+  /** The slot a frame belongs to, with the status in `#answer`; -1 when it is an event, or nobody's. */
+  #slotOf(frame: Buffer): number {
+    let generation: number
+    let number: number
+    if (hasFixedLayout(frame)) {
+      this.#answer.status = uint32At(frame, 8)
+      generation = uint32At(frame, 14)
+      number = uint32At(frame, 18)
+      this.schemaVersion = uint32At(frame, frame[23] === 0xcf ? 28 : 24)
+    } else {
+      const header = this.#header
+      try {
+        header.read(frame)
+      } catch (error) {
+        if (!isOrbweaverError(error)) throw error
+        return this.#unexpectedFrame()
+      }
+      if (header.type === RequestType.event) {
+        this.#owner.laneEvent(this, frame.subarray(header.bodyStart, header.bodyEnd))
+        return -1
+      }
+      // A server that lays its headers out in another way: slower, and nothing else.
+      this.#answer.status = header.type
+      generation = header.syncHigh
+      number = header.syncLow
+    }
+    const slot = this.slots.find(generation, number)
+    if (slot >= 0) return slot
+    // An error that answers a WATCH of ours: the target's features said so already.
+    if (generation === UNANSWERED && (this.#answer.status & RequestType.errorFlag) !== 0) return -1
+    return this.#unexpectedFrame()
+  }
+
+  /** A reply nobody asked for, or not once more: after some the two ends do not agree on anything any longer. */
+  #unexpectedFrame(): number {
+    this.#unexpected++
+    if (this.#unexpected >= MAX_UNEXPECTED) {
+      this.destroy(new Error(`${this.#unexpected} replies came that nobody had asked for`))
+    }
+    return -1
+  }
+
+  #describe(slot: number): void {
+    const answer = this.#answer
+    const { slots } = this
+    answer.isFinal = answer.status !== RequestType.chunk
+    answer.requestType = slots.type(slot)
+    answer.requestBytes = slots.bytes(slot)
+    answer.flags = slots.flags(slot)
+    answer.syncHigh = slots.syncHigh(slot)
+    answer.syncLow = slots.syncLow(slot)
+    answer.sentAt = slots.sentAt(slot)
+    answer.note = slots.note(slot)
+  }
+
+  #release(slot: number, frame: Buffer): void {
+    this.slots.release(slot)
+    if ((this.#answer.flags & SlotFlag.rw) !== 0) this.#rwInFlight--
+    this.#answer.note?.answered(this.#answer.status, frame)
+  }
+
+  #afterReply(): void {
+    if (this.#rwInFlight === 0) this.#owner.laneQuiet(this)
+    if (this.#state === 'draining' && this.slots.used === 0) this.destroy(new Error('the lane was drained'))
+    else if (this.#ring.size > 0) this.#pumpSoon()
+  }
+}
+
+type MutableAnswer = { -readonly [K in keyof LaneAnswer]: LaneAnswer[K] }
+
+/* 83 00 ce <u32 status> 01 cf <u64 sync> 05 …: what 2.x and 3.x write before every reply. */
+function hasFixedLayout(frame: Buffer): boolean {
+  return (
+    frame.length >= 28 &&
+    frame[0] === 0xce &&
+    frame[5] === 0x83 &&
+    frame[6] === 0x00 &&
+    frame[7] === 0xce &&
+    frame[12] === 0x01 &&
+    frame[13] === 0xcf
+  )
+}
+
+function uint32At(bytes: Buffer, at: number): number {
+  return bytes[at]! * 0x1000000 + ((bytes[at + 1]! << 16) | (bytes[at + 2]! << 8) | bytes[at + 3]!)
+}
+
+const NOBODY: LargeFrame = { chunk: ignore, end: ignore, cut: ignore }
+
+function ignore(): void {
+  // The client has gone; its reply is read to the end and dropped.
+}
+
+/** What a turn earns a client, in bytes of requests. */
+const QUANTUM_BYTES = 16_384
+const MAX_FRAMES_PER_PUMP = 256
+const MAX_BYTES_PER_PUMP = 262_144
+/** Bytes inside the transport from which nothing more is taken. */
+const MAX_UNWRITTEN_BYTES = 1_048_576
+/** A generation no slot has: requests that have no answer go under it. */
+const UNANSWERED = 0xffff_ffff
+const MAX_UNEXPECTED = 16

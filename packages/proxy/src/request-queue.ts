@@ -1,0 +1,92 @@
+import type { InboundFrame } from '@orbweaver/server'
+import type { SyncHalves } from './reply.js'
+
+/** Told what became of one request, beside the client: nothing to keep per request where nobody needs to know. */
+export interface ReplyNote {
+  /** The final reply. Valid during the call. */
+  answered(status: number, frame: Buffer): void
+  /** There will be none. */
+  lost(): void
+}
+
+/** One request of a client, from its arrival until a lane has it. */
+export class QueuedRequest implements SyncHalves {
+  readonly type: number
+  readonly syncHigh: number
+  readonly syncLow: number
+  /** The client's; 0 for none. */
+  readonly streamId: bigint | number
+  readonly schemaVersion: number
+  readonly body: Buffer
+  /** Instant on the clock. */
+  readonly arrivedAt: number
+  /** The lane's; set when the request is given a lane. */
+  laneStreamId = 0
+  note: ReplyNote | undefined = undefined
+  /** A read that a replica may serve. */
+  isRead = false
+
+  constructor(frame: InboundFrame, arrivedAt: number) {
+    this.type = frame.type
+    this.syncHigh = frame.syncHigh
+    this.syncLow = frame.syncLow
+    this.streamId = frame.streamId
+    this.schemaVersion = frame.schemaVersion ?? 0
+    this.body = frame.body
+    this.arrivedAt = arrivedAt
+  }
+
+  /** What it costs, roughly: the frame as it will be written. */
+  get bytes(): number {
+    return this.body.length + HEAD_BYTES
+  }
+}
+
+/** First in, first out; shifting does not move what is behind. */
+export class RequestQueue {
+  #items: (QueuedRequest | undefined)[] = []
+  #first = 0
+  #bytes = 0
+
+  get size(): number {
+    return this.#items.length - this.#first
+  }
+
+  get bytes(): number {
+    return this.#bytes
+  }
+
+  push(request: QueuedRequest): void {
+    this.#items.push(request)
+    this.#bytes += request.bytes
+  }
+
+  peek(): QueuedRequest | undefined {
+    return this.#items[this.#first]
+  }
+
+  shift(): QueuedRequest | undefined {
+    const request = this.#items[this.#first]
+    if (request === undefined) return undefined
+    this.#items[this.#first++] = undefined
+    this.#bytes -= request.bytes
+    if (this.#first === this.#items.length) {
+      this.#items.length = 0
+      this.#first = 0
+    } else if (this.#first >= MAX_SHIFTED) {
+      this.#items.splice(0, this.#first)
+      this.#first = 0
+    }
+    return request
+  }
+
+  clear(): void {
+    this.#items = []
+    this.#first = 0
+    this.#bytes = 0
+  }
+}
+
+/** Prefix and header as a lane writes them, without a stream. */
+const HEAD_BYTES = 19
+const MAX_SHIFTED = 1024

@@ -1,0 +1,163 @@
+import { BoxError } from '@orbweaver/iproto'
+import { afterEach, describe, expect, it } from 'vitest'
+import { MemoryReplicaset } from './memory.js'
+
+const SPACE = { format: [{ name: 'id', type: 'unsigned' }] } as const
+
+let set: MemoryReplicaset
+
+afterEach(async () => {
+  await set.close()
+})
+
+async function threeWithMaster(
+  options: { quorum?: number; quorumTimeoutMs?: number } = { quorum: 2 },
+): Promise<MemoryReplicaset> {
+  set = new MemoryReplicaset(3, options)
+  await set.clock.advance(100)
+  await set.wait(set.at(1).promote())
+  set.at(1).createSpace('s', SPACE)
+  await set.clock.advance(10)
+  return set
+}
+
+function idsOn(number: number): unknown[] {
+  return set
+    .at(number)
+    .space<[number]>('s')
+    .select()
+    .map(([id]) => id)
+}
+
+describe('a replicaset', () => {
+  it('has no master until one is promoted, and takes no writes', async () => {
+    set = new MemoryReplicaset(3)
+    await set.clock.advance(100)
+    expect([1, 2, 3].map((number) => set.at(number).isReadonly)).toEqual([true, true, true])
+    expect(() => set.at(1).createSpace('s', SPACE)).toThrow(BoxError)
+  })
+
+  it('carries definitions and data to all instances, and acknowledges when a quorum has them', async () => {
+    await threeWithMaster()
+    const client = set.connect(1)
+    await set.wait(client.insert('s', [7]))
+    expect([idsOn(2), idsOn(3)]).toContainEqual([7])
+    await set.clock.advance(100)
+    expect([idsOn(1), idsOn(2), idsOn(3)]).toEqual([[7], [7], [7]])
+  })
+
+  it('refuses writes on a replica with the master and the term in the error', async () => {
+    await threeWithMaster()
+    const error = await set.wait(
+      set
+        .connect(2)
+        .insert('s', [1])
+        .then(
+          () => undefined,
+          (cause: unknown) => cause,
+        ),
+    )
+    expect(error).toBeInstanceOf(BoxError)
+    expect((error as BoxError).boxCode).toBe(7)
+    const { fields } = error as BoxError
+    expect(fields.get('reason')).toBe('election')
+    expect(fields.get('term')).toBe(2)
+    expect(fields.get('leader_id')).toBe(1)
+    expect(String(fields.get('leader_uuid'))).toBe(set.at(1).uuid)
+  })
+
+  it('switches its master without losing an acknowledged write, and the old one refuses from then on', async () => {
+    await threeWithMaster()
+    const client = set.connect(1)
+    for (let id = 1; id <= 20; id++) await set.wait(client.insert('s', [id]))
+    await set.wait(set.at(2).promote())
+    expect([1, 2, 3].map((number) => set.at(number).isReadonly)).toEqual([true, false, true])
+    expect(set.at(2).term).toBe(3)
+    await set.wait(set.connect(2).insert('s', [21]))
+    await set.clock.advance(100)
+    expect(idsOn(1)).toHaveLength(21)
+    expect(idsOn(3)).toHaveLength(21)
+  })
+
+  it('fails over from a dead master with every acknowledged write', async () => {
+    await threeWithMaster()
+    const client = set.connect(1)
+    for (let id = 1; id <= 20; id++) await set.wait(client.insert('s', [id]))
+    await set.isolate(1)
+    await set.wait(set.at(3).promote())
+    expect(idsOn(3)).toHaveLength(20)
+    await set.wait(set.connect(3).insert('s', [21]))
+  })
+
+  it('keeps a master that is cut off from acknowledging, and takes back what it wrote alone', async () => {
+    await threeWithMaster({ quorum: 2, quorumTimeoutMs: 1_000 })
+    const client = set.connect(1)
+    await set.wait(client.insert('s', [1]))
+    await set.isolate(1)
+    const alone = await set.wait(
+      client.insert('s', [666]).then(
+        () => undefined,
+        (cause: unknown) => cause,
+      ),
+    )
+    expect((alone as BoxError).boxCode).toBe(216)
+    expect((alone as BoxError).executed).toBe('unknown')
+    await set.wait(set.at(2).promote())
+    await set.wait(set.connect(2).insert('s', [2]))
+    await set.rejoin(1)
+    await set.clock.advance(10_000)
+    expect(set.at(1).isReadonly).toBe(true)
+    expect(set.at(1).term).toBe(set.at(2).term)
+    expect(idsOn(1)).toEqual([1, 2])
+    expect(idsOn(3)).toEqual([1, 2])
+  })
+
+  it('refuses to promote when too few answer to be sure of every acknowledged write', async () => {
+    await threeWithMaster()
+    set.isolated.add(1)
+    await set.isolate(2)
+    await expect(set.wait(set.at(3).promote())).rejects.toThrow(/1 of the 2 instances it needs agree/)
+    expect(set.at(3).isReadonly).toBe(true)
+  })
+
+  it('lets only the newer of two candidates become the master', async () => {
+    await threeWithMaster()
+    const results = await set.wait(Promise.allSettled([set.at(2).promote(), set.at(3).promote()]))
+    const masters = [1, 2, 3].filter((number) => !set.at(number).isReadonly)
+    expect(masters.length).toBeLessThanOrEqual(1)
+    expect(results.filter((result) => result.status === 'fulfilled')).toHaveLength(masters.length)
+    await set.wait(set.at(2).promote())
+    expect([1, 2, 3].filter((number) => !set.at(number).isReadonly)).toEqual([2])
+  })
+
+  it('promotes the master again without harm', async () => {
+    await threeWithMaster()
+    const { term } = set.at(1)
+    await set.wait(set.at(1).promote())
+    expect(set.at(1).term).toBe(term)
+  })
+
+  it('brings an instance that was away up to date', async () => {
+    await threeWithMaster()
+    await set.isolate(3)
+    const client = set.connect(1)
+    for (let id = 1; id <= 50; id++) await set.wait(client.insert('s', [id]))
+    await set.rejoin(3)
+    expect(idsOn(3)).toHaveLength(50)
+    expect(set.at(3).info().links.get(1)).toEqual({ name: 'follow' })
+  })
+
+  it('tells watchers on every instance of each switch, with its term', async () => {
+    await threeWithMaster()
+    const seen: [number, unknown][] = []
+    for (const number of [1, 2, 3]) set.connect(number).watch('box.election', (value) => seen.push([number, value]))
+    await set.clock.advance(50)
+    seen.length = 0
+    await set.wait(set.at(2).promote())
+    await set.clock.advance(50)
+    const last = (number: number): unknown => seen.findLast(([from]) => from === number)?.[1]
+    expect(last(1)).toEqual({ term: 3, role: 'follower', is_ro: true, leader: 2 })
+    expect(last(2)).toEqual({ term: 3, role: 'leader', is_ro: false, leader: 2 })
+    expect(last(3)).toEqual({ term: 3, role: 'follower', is_ro: true, leader: 2 })
+  })
+})
