@@ -128,7 +128,8 @@ describe('executedOf', () => {
 
   test.each([216, 217, 225])('%i leaves the outcome of a COMMIT open', (code) => {
     expect(executedOf('transaction', code, NONE)).toBe('unknown')
-    expect(executedOf('dml', code, NONE)).toBe('yes')
+    expect(executedOf('read', code, NONE)).toBe('yes')
+    expect(executedOf('code', code, NONE)).toBe('yes')
   })
 
   it('takes any other code for the final answer of a request that ran', () => {

@@ -1,0 +1,51 @@
+/** The rows that are read, written and encoded: always the same, like rows of an application. */
+
+/** Rows in the space of the server. */
+export const ROW_COUNT = 100_000
+export const SPACE_ID = 512
+
+/** Ten fields, about 60 bytes as MessagePack. */
+export function wideRow(id: number): unknown[] {
+  const random = mulberry32(id)
+  return [
+    id,
+    word(random, 12),
+    word(random, 8),
+    Math.floor(random() * 10_000_000),
+    random() * 180 - 90,
+    random() < 0.5,
+    Math.floor(random() * 100),
+    word(random, 4),
+    null,
+    word(random, 10),
+  ]
+}
+
+/** Four fields, about 23 bytes. */
+export function narrowRow(id: number): unknown[] {
+  const random = mulberry32(id)
+  return [id, word(random, 12), Math.floor(random() * 10_000_000), random() < 0.5]
+}
+
+/** Keys in an order that caches cannot guess, the same in every process. */
+export function keyAt(index: number): number {
+  // A multiplier without a common divisor with the count: each key comes once before any comes again.
+  return ((index * 7_919) % ROW_COUNT) + 1
+}
+
+function word(random: () => number, length: number): string {
+  let text = ''
+  for (let i = 0; i < length; i += 1) text += String.fromCharCode(97 + Math.floor(random() * 26))
+  return text
+}
+
+/** A small generator of numbers in 0..1, the same for the same seed. */
+function mulberry32(seed: number): () => number {
+  let state = seed >>> 0
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1)
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61)
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296
+  }
+}
