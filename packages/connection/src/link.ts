@@ -184,12 +184,9 @@ export class Link implements PendingOwner, PeerView {
       this.#failSoon(pending, timeoutError(pending, this.name, 'its deadline had passed', undefined))
       return pending
     }
-    if (this.#writable !== undefined && this.#pipeline.sendable === 0 && this.#pipeline.hasRoom && !this.#mustFollowParked(pending)) {
-      this.#encode(pending)
-    } else {
-      this.#wait(pending)
-    }
-    this.#sweep.watch(pending.deadline)
+    const mayGo = this.#writable !== undefined && this.#pipeline.sendable === 0 && this.#pipeline.hasRoom
+    const isTaken = mayGo && !this.#mustFollowParked(pending) ? this.#encode(pending) : this.#wait(pending)
+    if (isTaken) this.#sweep.watch(pending.deadline)
     return pending
   }
 
@@ -332,30 +329,28 @@ export class Link implements PendingOwner, PeerView {
     return pending.streamId !== 0 && this.#pipeline.parked > 0
   }
 
-  #encode(pending: Pending): void {
+  /** Encodes it, or parks it until the schema is known. @returns false when it is refused: it fails at the next flush */
+  #encode(pending: Pending): boolean {
     const request = pending.request
-    if (request === undefined) return
+    if (request === undefined) return false
     const writer = this.#writer
     const offset = writer.pendingBytes
     try {
       const ready = this.#ready(pending, request)
-      if (ready === undefined) {
-        this.#park(pending, request)
-        return
-      }
+      if (ready === undefined) return this.#park(pending, request)
       const sync = this.#pipeline.nextSync()
       const schemaVersion = request instanceof LateRequest ? request.schemaVersion : 0
       const bytes = writer.request(ready, sync, pending.streamId, schemaVersion)
       this.#pipeline.occupy(pending, sync, bytes)
     } catch (error) {
-      this.#failSoon(pending, asOrbweaverError(error))
-      return
+      return this.#failSoon(pending, asOrbweaverError(error))
     }
     pending.request = undefined
     pending.offset = offset
     pending.stage = 'encoded'
     this.#unflushed.push(pending)
     if (!this.#isFlushDue) this.#scheduleFlush()
+    return true
   }
 
   /** The request in the form this peer takes; undefined: the schema must come first. @throws what refuses it before it is sent */
@@ -381,39 +376,33 @@ export class Link implements PendingOwner, PeerView {
     if (feature !== undefined) requireFeature(this, feature, requestName(type))
   }
 
-  #park(pending: Pending, request: Request): void {
+  #park(pending: Pending, request: Request): boolean {
     const frozen = frozenRequest(request)
     pending.request = frozen.request
-    if (!this.#pipeline.park(pending, frozen.bytes)) {
-      this.#failSoon(pending, this.#queueFull())
-      return
-    }
+    if (!this.#pipeline.park(pending, frozen.bytes)) return this.#failSoon(pending, this.#queueFull())
     this.#hooks.schemaWanted()
+    return true
   }
 
-  /** Keeps a request that cannot be written now, or refuses it. */
-  #wait(pending: Pending): void {
+  /** Keeps a request that cannot be written now. @returns false when it is refused: it fails at the next flush */
+  #wait(pending: Pending): boolean {
     const refusal = this.#refusal()
-    if (refusal !== undefined) {
-      this.#failSoon(pending, refusal)
-      return
-    }
+    if (refusal !== undefined) return this.#failSoon(pending, refusal)
     if (this.#state.name === 'graceful_shutdown' && pending.pin?.generation === this.generation && !this.#isBlocked) {
       // The session is still served, and only it can finish what it began.
-      this.#encode(pending)
-      return
+      return this.#encode(pending)
     }
     const request = pending.request
-    if (request === undefined) return
+    if (request === undefined) return false
     try {
       const frozen = frozenRequest(request)
       pending.request = frozen.request
       const isTaken = this.#mustFollowParked(pending)
         ? this.#pipeline.park(pending, frozen.bytes)
         : this.#pipeline.enqueue(pending, frozen.bytes)
-      if (!isTaken) this.#failSoon(pending, this.#queueFull())
+      return isTaken || this.#failSoon(pending, this.#queueFull())
     } catch (error) {
-      this.#failSoon(pending, asOrbweaverError(error))
+      return this.#failSoon(pending, asOrbweaverError(error))
     }
   }
 
@@ -526,9 +515,10 @@ export class Link implements PendingOwner, PeerView {
     }
   }
 
-  #failSoon(pending: Pending, error: OrbweaverError): void {
+  #failSoon(pending: Pending, error: OrbweaverError): false {
     this.#failures.push({ pending, error })
     this.#scheduleFlush()
+    return false
   }
 
   #tellFailures(): void {
