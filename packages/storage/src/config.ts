@@ -37,6 +37,10 @@ export interface VshardOptions {
   readonly bucketCount: number
   /** How replicasets and instances are called in errors and destinations. Default `uuid`. */
   readonly identification?: 'uuid' | 'name'
+  /** Turns in a row a storage reference may take while a move of a bucket waits. vshard: `sched_ref_quota`. Default 300. */
+  readonly schedRefQuota?: number
+  /** Turns in a row a move may take while a reference waits. vshard: `sched_move_quota`. Default 1. */
+  readonly schedMoveQuota?: number
 }
 
 /** A started storage's addresses. */

@@ -25,6 +25,7 @@ import { BucketRefs } from './vshard/bucket-refs.js'
 import type { VshardIdentity } from './vshard/bucket-refs.js'
 import { Buckets, BUCKET_SPACE } from './vshard/buckets.js'
 import { vshardFunctions } from './vshard/services.js'
+import { Scheduler } from './vshard/scheduler.js'
 import { StorageRefs } from './vshard/storage-refs.js'
 
 /** An instance as its operator sees it. */
@@ -125,7 +126,12 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
     this.users = new Users(options.users ?? {})
     this.#watches = createWatchHub({ clock: this.clock })
     this.#buckets = new Buckets(this.engine)
-    this.#storageRefs = new StorageRefs(this.clock, this.#buckets)
+    const { schedRefQuota = 300, schedMoveQuota = 1 } = options.vshard ?? {}
+    this.#storageRefs = new StorageRefs(
+      this.clock,
+      this.#buckets,
+      new Scheduler({ ref: schedRefQuota, move: schedMoveQuota }),
+    )
     this.#replication = new Replication(
       this.engine,
       options.replication ?? { number: 1, peers: [] },

@@ -8,6 +8,7 @@ import { VshardError } from '@orbweaver/vshard'
 import { boxErrors } from '../errors.js'
 import type { Buckets } from './buckets.js'
 import { RefHeap } from './ref-heap.js'
+import type { Scheduler } from './scheduler.js'
 
 interface StorageRef {
   readonly session: number
@@ -23,6 +24,7 @@ const MAX_REFS_PER_SESSION = 100_000
 export class StorageRefs {
   readonly #clock: Clock
   readonly #buckets: Buckets
+  readonly #scheduler: Scheduler
   readonly #sessions = new Map<number, Map<string, StorageRef>>()
   /** Ended sessions that still use a ref. */
   readonly #closed = new Set<number>()
@@ -30,9 +32,10 @@ export class StorageRefs {
   #cancelTimer: (() => void) | undefined
   #timerAt = Infinity
 
-  constructor(clock: Clock, buckets: Buckets) {
+  constructor(clock: Clock, buckets: Buckets, scheduler: Scheduler) {
     this.#clock = clock
     this.#buckets = buckets
+    this.#scheduler = scheduler
   }
 
   /** References held now, used ones included. */
@@ -49,20 +52,14 @@ export class StorageRefs {
   async add(session: number, id: number | bigint, timeoutMs: number): Promise<void> {
     const deadline = this.#clock.now() + timeoutMs
     this.#refuseDuplicate(session, id)
-    while (!this.#buckets.areAllWritable) {
-      const left = deadline - this.#clock.now()
-      if (left <= 0) throw boxErrors.timeout()
-      await this.#changedWithin(left)
+    await this.#takeTurn(timeoutMs)
+    try {
+      await this.#restOfBuckets(deadline)
+      this.#keep(session, id, deadline)
+    } catch (error) {
+      this.#scheduler.end('ref')
+      throw error
     }
-    this.#refuseDuplicate(session, id)
-    const refs = this.#sessions.get(session) ?? new Map<string, StorageRef>()
-    if (refs.size >= MAX_REFS_PER_SESSION)
-      throw VshardError.of('STORAGE_REF_ADD', { reason: `the session holds ${MAX_REFS_PER_SESSION} refs` })
-    const ref: StorageRef = { session, id, deadline, since: this.#clock.now(), isUsed: false }
-    refs.set(String(id), ref)
-    this.#sessions.set(session, refs)
-    this.#heap.push(ref)
-    this.#watch()
   }
 
   /** Marks it used: from now on it does not expire, it ends with `remove`. @throws VshardError STORAGE_REF_USE */
@@ -97,6 +94,45 @@ export class StorageRefs {
     this.#cancelTimer = undefined
   }
 
+  /** @throws BoxError 78 when moves do not let it through in time */
+  #takeTurn(timeoutMs: number): Promise<void> {
+    return new Promise((resolve, reject) => {
+      let isGranted = false
+      let cancelTimer: () => void = () => undefined
+      const giveUp = this.#scheduler.start('ref', () => {
+        isGranted = true
+        cancelTimer()
+        resolve()
+      })
+      if (isGranted) return
+      cancelTimer = this.#clock.schedule(timeoutMs, () => {
+        giveUp()
+        reject(boxErrors.timeout())
+      })
+    })
+  }
+
+  async #restOfBuckets(deadline: number): Promise<void> {
+    while (!this.#buckets.areAllWritable) {
+      const left = deadline - this.#clock.now()
+      if (left <= 0) throw boxErrors.timeout()
+      await this.#changedWithin(left)
+    }
+  }
+
+  #keep(session: number, id: number | bigint, deadline: number): void {
+    this.#refuseDuplicate(session, id)
+    const refs = this.#sessions.get(session) ?? new Map<string, StorageRef>()
+    if (refs.size >= MAX_REFS_PER_SESSION) {
+      throw VshardError.of('STORAGE_REF_ADD', { reason: `the session holds ${MAX_REFS_PER_SESSION} refs` })
+    }
+    const ref: StorageRef = { session, id, deadline, since: this.#clock.now(), isUsed: false }
+    refs.set(String(id), ref)
+    this.#sessions.set(session, refs)
+    this.#heap.push(ref)
+    this.#watch()
+  }
+
   #refuseDuplicate(session: number, id: number | bigint): void {
     if (this.#sessions.get(session)?.has(String(id)) === true)
       throw VshardError.of('STORAGE_REF_ADD', { reason: 'duplicate ref' })
@@ -112,7 +148,7 @@ export class StorageRefs {
 
   #forget(ref: StorageRef): void {
     this.#heap.remove(ref)
-    this.#sessions.get(ref.session)?.delete(String(ref.id))
+    if (this.#sessions.get(ref.session)?.delete(String(ref.id)) === true) this.#scheduler.end('ref')
     this.#dropIfDone(ref.session)
   }
 
