@@ -65,7 +65,9 @@ const codec = (direction: 'decode' | 'encode', rows: number, fields: 4 | 10): Co
 })
 
 export const CASES: readonly BenchCase[] = [
-  ...(['select', 'replace', 'call'] as const).flatMap((operation) => [1, 16, 256].map((depth) => wire(operation, depth))),
+  ...(['select', 'replace', 'call'] as const).flatMap((operation) =>
+    [1, 16, 256].map((depth) => wire(operation, depth)),
+  ),
   wire('rows100', 1),
   wire('rows100', 16),
   wire('rows300', 64),
@@ -76,7 +78,11 @@ export const CASES: readonly BenchCase[] = [
     inFlight: 10_000,
     subjects: ['orbweaver, a timeout each', 'orbweaver, no timeout'],
   },
-  ...(['decode', 'encode'] as const).flatMap((direction) => [codec(direction, 1, 10), codec(direction, 100, 10), codec(direction, 1_000, 4)]),
+  ...(['decode', 'encode'] as const).flatMap((direction) => [
+    codec(direction, 1, 10),
+    codec(direction, 100, 10),
+    codec(direction, 1_000, 4),
+  ]),
 ]
 
 /** The case in words. */
@@ -108,8 +114,14 @@ const OTHER_WIRE: readonly Target[] = [
   { metric: 'rps', of: 'tarantool-driver' },
   { metric: 'cpu', of: 'raw socket' },
 ]
-const TO_BE_LIGHT: readonly Target[] = [{ metric: 'cpu', of: 'tarantool-driver', must: 0.3, aim: 0.18 }, ...OTHER_WIRE.slice(1)]
-const LARGE_REPLIES: readonly Target[] = [{ metric: 'cpu', of: 'tarantool-driver', must: 0.3, aim: 0.2 }, ...OTHER_WIRE.slice(1)]
+const TO_BE_LIGHT: readonly Target[] = [
+  { metric: 'cpu', of: 'tarantool-driver', must: 0.3, aim: 0.18 },
+  ...OTHER_WIRE.slice(1),
+]
+const LARGE_REPLIES: readonly Target[] = [
+  { metric: 'cpu', of: 'tarantool-driver', must: 0.3, aim: 0.2 },
+  ...OTHER_WIRE.slice(1),
+]
 
 const WIRE_TARGETS: Readonly<Record<string, readonly Target[]>> = {
   'select@16': TO_BE_LIGHT,
@@ -127,7 +139,10 @@ const WIRE_TARGETS: Readonly<Record<string, readonly Target[]>> = {
 
 function codecTargets({ direction }: CodecCase): readonly Target[] {
   return direction === 'decode'
-    ? [{ metric: 'speed', of: 'msgpackr', must: 0.85, aim: 1 }, { metric: 'speed', of: 'msgpack-lite' }]
+    ? [
+        { metric: 'speed', of: 'msgpackr', must: 0.85, aim: 1 },
+        { metric: 'speed', of: 'msgpack-lite' },
+      ]
     : [
         { metric: 'speed', of: 'msgpackr', must: 1, aim: 1.3 },
         { metric: 'speed', of: 'msgpack-lite', must: 4, aim: 7 },

@@ -33,10 +33,9 @@ export function keyAt(index: number): number {
   return ((index * 7_919) % ROW_COUNT) + 1
 }
 
+/** Made at once: a string put together piece by piece stays a tree of pieces, which is slower to encode. */
 function word(random: () => number, length: number): string {
-  let text = ''
-  for (let i = 0; i < length; i += 1) text += String.fromCharCode(97 + Math.floor(random() * 26))
-  return text
+  return String.fromCharCode(...Array.from({ length }, () => 97 + Math.floor(random() * 26)))
 }
 
 /** A small generator of numbers in 0..1, the same for the same seed. */

@@ -33,10 +33,19 @@ export function parseOptions(args: readonly string[]): BenchOptions {
     throw new UsageError(error instanceof Error ? error.message : String(error))
   }
   const rounds = number('--rounds', values.rounds, DEFAULT_ROUNDS)
-  if (!Number.isInteger(rounds) || rounds < 1) throw new UsageError(`--rounds is ${rounds}, expected a whole number from 1 on`)
+  if (!Number.isInteger(rounds) || rounds < 1)
+    throw new UsageError(`--rounds is ${rounds}, expected a whole number from 1 on`)
   const seconds = number('--seconds', values.seconds, DEFAULT_SECONDS)
-  if (!(seconds > 0 && seconds <= 600)) throw new UsageError(`--seconds is ${seconds}, expected more than 0 and at most 600`)
-  return { cases: pattern(values.cases ?? ''), rounds, seconds, json: values.json, profile: values.profile, help: values.help }
+  if (!(seconds > 0 && seconds <= 600))
+    throw new UsageError(`--seconds is ${seconds}, expected more than 0 and at most 600`)
+  return {
+    cases: pattern(values.cases ?? ''),
+    rounds,
+    seconds,
+    json: values.json,
+    profile: values.profile,
+    help: values.help,
+  }
 }
 
 function number(flag: string, text: string | undefined, otherwise: number): number {
@@ -50,7 +59,9 @@ function pattern(text: string): RegExp {
   try {
     return new RegExp(text)
   } catch (error) {
-    throw new UsageError(`--cases is not a regular expression: ${error instanceof Error ? error.message : String(error)}`)
+    throw new UsageError(
+      `--cases is not a regular expression: ${error instanceof Error ? error.message : String(error)}`,
+    )
   }
 }
 

@@ -51,14 +51,17 @@ export interface RoundOptions {
  * Keeps requests of a client with promises in flight.
  * @param request - makes the request of this number; its rejection ends the round
  */
-export async function promiseRound(request: (index: number) => Promise<unknown>, options: RoundOptions): Promise<Round> {
+export async function promiseRound(
+  request: (index: number) => Promise<unknown>,
+  options: RoundOptions,
+): Promise<Round> {
   const { inFlight, seconds, patienceMs } = options
   const samplesMs: number[] = []
   let next = 0
   let answered = 0
-  let isOver = false
+  const stage = { isOver: false }
   const lane = async (): Promise<void> => {
-    while (!isOver) {
+    while (!stage.isOver) {
       const index = next
       next += 1
       if (index % SAMPLE_EVERY === 0) {
@@ -73,7 +76,7 @@ export async function promiseRound(request: (index: number) => Promise<unknown>,
   }
   const stopwatch = new Stopwatch()
   const end = setTimeout(() => {
-    isOver = true
+    stage.isOver = true
   }, seconds * 1_000)
   let cancelPatience = (): void => {}
   const patience = new Promise<void>((resolve) => {
@@ -84,7 +87,7 @@ export async function promiseRound(request: (index: number) => Promise<unknown>,
     await Promise.race([Promise.all(Array.from({ length: inFlight }, lane)), patience])
     return stopwatch.stop(answered, samplesMs, next - answered)
   } finally {
-    isOver = true
+    stage.isOver = true
     clearTimeout(end)
     cancelPatience()
   }

@@ -12,12 +12,15 @@ export interface Column {
  */
 export function formatTable(columns: readonly Column[], rows: readonly (readonly string[])[]): string {
   for (const row of rows) {
-    if (row.length !== columns.length) throw new RangeError(`A row has ${row.length} cells for ${columns.length} columns`)
+    if (row.length !== columns.length)
+      throw new RangeError(`A row has ${row.length} cells for ${columns.length} columns`)
   }
   const widths = columns.map(({ title }, i) => Math.max(title.length, 3, ...rows.map((row) => row[i]!.length)))
   const line = (cells: readonly string[]): string =>
     `| ${cells.map((cell, i) => (columns[i]!.align === 'right' ? cell.padStart(widths[i]!) : cell.padEnd(widths[i]!))).join(' | ')} |`
-  const rule = columns.map(({ align }, i) => (align === 'right' ? `${'-'.repeat(widths[i]! - 1)}:` : '-'.repeat(widths[i]!)))
+  const rule = columns.map(({ align }, i) =>
+    align === 'right' ? `${'-'.repeat(widths[i]! - 1)}:` : '-'.repeat(widths[i]!),
+  )
   return [line(columns.map(({ title }) => title)), line(rule), ...rows.map(line)].join('\n')
 }
 

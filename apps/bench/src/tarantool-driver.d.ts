@@ -5,7 +5,14 @@ declare module 'tarantool-driver' {
   export default class TarantoolConnection extends EventEmitter {
     constructor(options: { host: string; port: number; lazyConnect?: boolean; retryStrategy?: () => unknown })
     connect(): Promise<void>
-    select(space: number, index: number, limit: number, offset: number, iterator: string, key: unknown[]): Promise<unknown[]>
+    select(
+      space: number,
+      index: number,
+      limit: number,
+      offset: number,
+      iterator: string,
+      key: unknown[],
+    ): Promise<unknown[]>
     replace(space: number, tuple: unknown[]): Promise<unknown[]>
     call(name: string, ...args: unknown[]): Promise<unknown[]>
     disconnect(): void

@@ -393,7 +393,7 @@ export class Connection extends Operations implements AsyncDisposable {
     const value = new Promise<unknown>((resolve, reject) => {
       remove = this.#watchers.fence(key, resolve, reject)
     })
-    return waitFor(value, 'WATCH', clock, deadline, options.signal).finally(() => remove())
+    return waitFor(value, `Reading the key '${key}'`, clock, deadline, options.signal).finally(() => remove())
   }
 
   #begun(): void {

@@ -54,6 +54,8 @@ export interface LateRequestParts {
 export class LateRequest implements Request {
   readonly type: number
   readonly requestClass: RequestClass
+  /** Set by `resolve`: names were looked up in a schema that may have been too old. */
+  wasLookedUp = false
   /** Set by `resolve`: the version the server shall compare with its own; 0: none. */
   schemaVersion = 0
   readonly #parts: LateRequestParts
@@ -79,6 +81,7 @@ export class LateRequest implements Request {
   resolve(peer: PeerView, schemaSeen: number): Request | undefined {
     this.#parts.check?.(peer)
     this.schemaVersion = 0
+    this.wasLookedUp = false
     const target = this.#parts.target
     if (target === undefined) return this.#for(0, 0)
     if (peer.features.has(Feature.names) || (typeof target.space === 'number' && typeof target.index === 'number')) {
@@ -86,6 +89,7 @@ export class LateRequest implements Request {
     }
     const found = peer.schema.resolve(target.space, target.index, schemaSeen)
     if (found === undefined) return undefined
+    this.wasLookedUp = true
     // The same ids twice in a row: other parts of the schema are changing, which must not hold this request up.
     const ids = `${String(found.spaceId)}:${String(found.indexId)}`
     if (this.#parts.checksVersion === true && ids !== this.#lastTarget) {

@@ -432,7 +432,15 @@ export class Link implements PendingOwner, PeerView {
   #scheduleFlush(): void {
     if (this.#isFlushDue) return
     this.#isFlushDue = true
-    queueMicrotask(this.#flush)
+    queueMicrotask(this.#flushAfterMicrotasks)
+  }
+
+  /**
+   * Still in this turn, but behind every microtask of it: requests sent from promise chains of different depths (a burst of
+   * answers sets off many) then share one write. A tick queued by a microtask runs when no microtask is left.
+   */
+  readonly #flushAfterMicrotasks = (): void => {
+    process.nextTick(this.#flush)
   }
 
   readonly #flush = (): void => {

@@ -303,6 +303,8 @@ export abstract class Operations {
   }
 
   #selectRequest(space: SpaceRef, key: readonly unknown[], options: SelectOptions, fetchPosition: boolean): Request {
+    // Most selects are by id and key alone: they need none of what follows.
+    if (options === NO_OPTIONS && typeof space === 'number' && !fetchPosition) return selectRequest({ space, key })
     const { index = 0, iterator, offset, limit, after } = options
     const rest = {
       key,

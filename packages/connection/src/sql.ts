@@ -121,7 +121,7 @@ export class PreparedStatement {
           this.#renewing = undefined
         })
     }
-    return waitFor(this.#renewing, 'EXECUTE', this.#host.clock, deadline, signal)
+    return waitFor(this.#renewing, 'Preparing a statement again', this.#host.clock, deadline, signal)
   }
 
   #left(deadline: number): number {

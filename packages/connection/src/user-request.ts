@@ -10,7 +10,7 @@ import {
   type Request,
 } from '@orbweaver/iproto'
 import { ConnectionLostError, NoSuchIndexError, NoSuchSpaceError } from './errors.js'
-import type { Target } from './late-request.js'
+import { LateRequest, type Target } from './late-request.js'
 import type { ReplySink } from './pending.js'
 import { surface } from './surface.js'
 
@@ -101,7 +101,7 @@ export class Repetition {
   /** The server's words about an unknown id as the error about the name it stood for. */
   explain(error: OrbweaverError): OrbweaverError {
     const { target } = this.#parts
-    if (target === undefined || !(error instanceof BoxError) || error.executed !== 'no') return error
+    if (target === undefined || !(error instanceof BoxError)) return error
     if (error.boxCode === ErrorCode.noSuchSpace && typeof target.space === 'string') return new NoSuchSpaceError(target.space, { cause: error })
     const isIndexMissing = error.boxCode === ErrorCode.noSuchIndexId || error.boxCode === ErrorCode.noSuchIndexName
     if (isIndexMissing && typeof target.index === 'string') return new NoSuchIndexError(String(target.space), target.index, { cause: error })
@@ -109,8 +109,8 @@ export class Repetition {
   }
 
   #isWorthResolving(error: OrbweaverError): boolean {
-    const { target, mayResolveAgain, isSchemaStale } = this.#parts
-    if (target === undefined || !mayResolveAgain || !(error instanceof BoxError)) return false
+    const { request, mayResolveAgain, isSchemaStale } = this.#parts
+    if (!(request instanceof LateRequest) || !request.wasLookedUp || !mayResolveAgain || !(error instanceof BoxError)) return false
     const { boxCode } = error
     if (boxCode !== ErrorCode.wrongSchemaVersion && !(NAME_ERRORS.has(boxCode) && isSchemaStale())) return false
     this.#resolutions += 1

@@ -3,6 +3,7 @@ import { RequestAbortedError, RequestTimeoutError } from './errors.js'
 
 /**
  * Waits for something that several callers share, but no longer than this caller wants to.
+ * @param what - for messages, as the beginning of a sentence: `Preparing a statement`
  * @throws RequestTimeoutError, RequestAbortedError (`executed: 'no'`); what the promise rejects with
  */
 export function waitFor<T>(shared: Promise<T>, what: string, clock: Clock, deadline: number, signal: AbortSignal | undefined): Promise<T> {
@@ -13,11 +14,11 @@ export function waitFor<T>(shared: Promise<T>, what: string, clock: Clock, deadl
     }
     const onAbort = (): void => {
       settle()
-      reject(new RequestAbortedError(`${what} was aborted by its caller before it was sent`, { executed: 'no', cause: signal?.reason }))
+      reject(new RequestAbortedError(`${what} was aborted by its caller`, { executed: 'no', cause: signal?.reason }))
     }
     const cancelTimer = clock.schedule(deadline - clock.now(), () => {
       settle()
-      reject(new RequestTimeoutError(`${what} timed out before it was sent`, { executed: 'no' }))
+      reject(new RequestTimeoutError(`${what} timed out`, { executed: 'no' }))
     })
     if (signal?.aborted === true) {
       onAbort()

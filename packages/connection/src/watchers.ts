@@ -65,11 +65,14 @@ export class Watchers {
    * after everything it sent before on this connection.
    */
   fence(key: string, done: (value: unknown) => void, failed: (error: OrbweaverError) => void): () => void {
+    const wasWatched = this.#subscriptions.has(key)
     const remove = this.add(key, { onValue: () => undefined, onError: failed })
     const subscription = this.#subscriptions.get(key)
-    if (subscription !== undefined && this.#port.isUp) {
-      if (subscription.events > 0 || subscription.watchers.size > 1) this.#port.tell(unwatchRequest(key), (this.#lastSync += 1))
-      this.#subscribe(key, subscription)
+    if (subscription !== undefined) {
+      if (wasWatched && this.#port.isUp) {
+        this.#port.tell(unwatchRequest(key), (this.#lastSync += 1))
+        this.#subscribe(key, subscription)
+      }
       subscription.fences.push({ sync: subscription.sync, done, failed })
     }
     return remove

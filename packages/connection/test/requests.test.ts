@@ -31,7 +31,7 @@ interface Case {
 }
 
 const CASES: readonly Case[] = [
-  { name: 'select', run: (c) => c.select(512, [1]), type: 1, body: { spaceId: 512, indexId: 0, limit: 4294967295, key: [1] }, answer: [[1, 'a']], result: [[1, 'a']] },
+  { name: 'select', run: (c) => c.select(512, [1]), type: 1, body: { spaceId: 512, limit: 4294967295, key: [1] }, answer: [[1, 'a']], result: [[1, 'a']] },
   {
     name: 'select with everything',
     run: (c) => c.select(512, ['x'], { index: 2, iterator: 'GE', offset: 5, limit: 10, after: [7, 'x'] }),

@@ -2,7 +2,7 @@ import { Key } from './constants.js'
 import { ErrorCode } from './error-codes.js'
 import { BoxError, MalformedFrameError } from './errors.js'
 import type { DecodeOptions } from './msgpack/decode-options.js'
-import { decodeValue } from './msgpack/decoder.js'
+import { readExactly } from './msgpack/reader.js'
 import { skipValue } from './msgpack/skip.js'
 
 /**
@@ -39,9 +39,18 @@ export class BodyReader {
     return this.#find(key) >= 0
   }
 
+  /** A uint up to 2^53 - 1, which no key goes beyond. */
   uint(key: number): number | undefined {
-    const value = this.#typed(key, isUintForm)
-    return value as number | undefined
+    const at = this.#find(key)
+    if (at < 0) return undefined
+    const start = this.#ranges[at + 1]!
+    const first = this.#body[start]!
+    if (first < 0x80) return first
+    if (first < 0xcc || first > 0xcf) throw wrongKind(key)
+    if (first < 0xcf) return this.#body.readUIntBE(start + 1, 1 << (first - 0xcc))
+    const value = this.#body.readUInt32BE(start + 1) * 0x100000000 + this.#body.readUInt32BE(start + 5)
+    if (!Number.isSafeInteger(value)) throw wrongKind(key)
+    return value
   }
 
   /** A str that is UTF-8; for others there is `textBytes`. */
@@ -55,12 +64,19 @@ export class BodyReader {
   }
 
   bool(key: number): boolean | undefined {
-    return this.#typed(key, (first) => first === 0xc2 || first === 0xc3) as boolean | undefined
+    const at = this.#find(key)
+    if (at < 0) return undefined
+    const first = this.#first(at)
+    if (first !== 0xc2 && first !== 0xc3) throw wrongKind(key)
+    return first === 0xc3
   }
 
   /** A float64 and nothing else: TIMEOUT of BEGIN is refused as an integer. */
   double(key: number): number | undefined {
-    return this.#typed(key, (first) => first === 0xcb) as number | undefined
+    const at = this.#find(key)
+    if (at < 0) return undefined
+    if (this.#first(at) !== 0xcb) throw wrongKind(key)
+    return this.#body.readDoubleBE(this.#ranges[at + 1]! + 1)
   }
 
   /** The encoded value, a slice of the body. */
@@ -82,7 +98,7 @@ export class BodyReader {
   value(key: number, options: DecodeOptions = {}): unknown {
     const at = this.#find(key)
     if (at < 0) return undefined
-    return decodeValue(this.#body, { ...options, start: this.#ranges[at + 1]!, end: this.#ranges[at + 2]! })
+    return readExactly(this.#body, this.#ranges[at + 1]!, this.#ranges[at + 2]!, options)
   }
 
   array(key: number, options: DecodeOptions = {}): unknown[] | undefined {
@@ -126,13 +142,6 @@ export class BodyReader {
   #first(at: number): number {
     return this.#body[this.#ranges[at + 1]!]!
   }
-
-  #typed(key: number, isKind: (first: number) => boolean): unknown {
-    const at = this.#find(key)
-    if (at < 0) return undefined
-    if (!isKind(this.#first(at))) throw wrongKind(key)
-    return decodeValue(this.#body, { start: this.#ranges[at + 1]!, end: this.#ranges[at + 2]! })
-  }
 }
 
 function mapHeader(body: Buffer): { size: number; at: number } {
@@ -141,10 +150,6 @@ function mapHeader(body: Buffer): { size: number; at: number } {
   const width = first === 0xde ? 2 : first === 0xdf ? 4 : 0
   if (width === 0 || body.length <= width) throw new MalformedFrameError('A body is not a map')
   return { size: body.readUIntBE(1, width), at: 1 + width }
-}
-
-function isUintForm(first: number): boolean {
-  return first < 0x80 || (first >= 0xcc && first <= 0xcf)
 }
 
 function isTextForm(first: number): boolean {

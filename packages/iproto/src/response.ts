@@ -57,11 +57,13 @@ export function readError(frame: Buffer, header: FrameHeader, requestClass: Requ
 
 /**
  * DATA, decoded; `[]` when there is none. Extension 7 becomes Tuple with the formats of this reply.
- * @throws MalformedFrameError when it cannot be decoded, or not as the options ask
+ * @throws MalformedFrameError when it is no array, or cannot be decoded, or not as the options ask
  */
 export function decodeData<T = unknown[]>(reply: Reply, options: DecodeOptions = {}): T {
   if (reply.dataStart === reply.dataEnd) return [] as T
-  return decodeWithFormats(reply.frame, reply.dataStart, reply.dataEnd, options, () => tupleFormats(reply)) as T
+  const data = decodeWithFormats(reply.frame, reply.dataStart, reply.dataEnd, options, () => tupleFormats(reply))
+  if (!Array.isArray(data)) throw new MalformedFrameError('DATA of a reply is not an array')
+  return data as T
 }
 
 /** DATA as it came, a slice of the frame; empty when there is none. */
@@ -126,7 +128,8 @@ export interface SqlResult {
 /** The reply to EXECUTE. @throws MalformedFrameError when a key is of another kind */
 export function decodeSql(reply: Reply, options: DecodeOptions = {}): SqlResult {
   const body = replyBody(reply)
-  const rows = decodeData<unknown[][]>(reply, options)
+  const rows = decodeData(reply, options)
+  if (!isRows(rows)) throw new MalformedFrameError('A row of a result is not an array')
   const info = body.value(Key.sqlInfo, { maps: 'map' })
   const columns = decodeColumns(body.value(Key.metadata, { maps: 'map' }))
   const entries: ReadonlyMap<unknown, unknown> = info instanceof Map ? info : new Map()
@@ -270,6 +273,10 @@ function decodeColumns(value: unknown): SqlColumn[] {
 
 function textOr(value: unknown, otherwise: string): string {
   return typeof value === 'string' ? value : otherwise
+}
+
+function isRows(value: unknown[]): value is unknown[][] {
+  return value.every((row) => Array.isArray(row))
 }
 
 function isNumbers(value: unknown): value is number[] {

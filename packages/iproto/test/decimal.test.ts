@@ -52,19 +52,40 @@ describe('Decimal', () => {
     expect(String(decodeValue(Buffer.from(hex, 'hex')))).toBe(text)
   })
 
-  test.each(['d501021c', 'c70301cc021c', 'c70401cd00021c', 'c70601ce000000021c', 'c70a01cf00000000000000021c', 'c70301d0021c', 'c70401d100021c', 'c70a01d300000000000000021c'])(
-    'reads a scale of any width: %s',
-    (hex) => {
-      expect(String(decodeValue(Buffer.from(hex, 'hex')))).toBe('0.01')
-    },
-  )
+  test.each([
+    'd501021c',
+    'c70301cc021c',
+    'c70401cd00021c',
+    'c70601ce000000021c',
+    'c70a01cf00000000000000021c',
+    'c70301d0021c',
+    'c70401d100021c',
+    'c70a01d300000000000000021c',
+  ])('reads a scale of any width: %s', (hex) => {
+    expect(String(decodeValue(Buffer.from(hex, 'hex')))).toBe('0.01')
+  })
 
-  test.each(['', '-', '.', 'e5', '1e', '0x1', '1,5', 'NaN', 'Infinity', ' 1', '1 ', '1.2.3', '1e9999', '1'.repeat(39), '1e39', '1e-39', `0.${'1'.repeat(39)}`])(
-    'refuses %j',
-    (text) => {
-      expect(() => Decimal.from(text)).toThrow(InvalidArgumentError)
-    },
-  )
+  test.each([
+    '',
+    '-',
+    '.',
+    'e5',
+    '1e',
+    '0x1',
+    '1,5',
+    'NaN',
+    'Infinity',
+    ' 1',
+    '1 ',
+    '1.2.3',
+    '1e9999',
+    '1'.repeat(39),
+    '1e39',
+    '1e-39',
+    `0.${'1'.repeat(39)}`,
+  ])('refuses %j', (text) => {
+    expect(() => Decimal.from(text)).toThrow(InvalidArgumentError)
+  })
 
   it('compares by value, whatever the scale', () => {
     const sorted = ['-1e33', '-12.345', '-0.001', '0', '1e-38', '1.1', '1.2', '2', '1e10', '1e37']

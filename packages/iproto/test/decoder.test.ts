@@ -25,25 +25,39 @@ describe('integers', () => {
   ])('%s is exact as a bigint', (hex, value) => {
     expect(typeof decode(hex)).toBe('bigint')
     if (hex !== 'cf0134051b1d0ab654') expect(decode(hex)).toBe(value)
-    expect(decode(hex)).toBe(BigInt.asIntN(64, BigInt(`0x${hex.slice(2)}`)) < 0n && hex.startsWith('d3') ? value : BigInt(`0x${hex.slice(2)}`))
+    expect(decode(hex)).toBe(
+      BigInt.asIntN(64, BigInt(`0x${hex.slice(2)}`)) < 0n && hex.startsWith('d3') ? value : BigInt(`0x${hex.slice(2)}`),
+    )
   })
 
   it('gives back ids of other clients as they were written', () => {
-    for (const id of [86_699_530_287_996_692n, 18_446_464_814_936_021_036n, 9_007_199_254_740_993n, -9_007_199_254_740_993n]) {
+    for (const id of [
+      86_699_530_287_996_692n,
+      18_446_464_814_936_021_036n,
+      9_007_199_254_740_993n,
+      -9_007_199_254_740_993n,
+    ]) {
       expect(decodeValue(encodeValue({ rows: [[id]] }))).toEqual({ rows: [[id]] })
     }
   })
 
-  test.each(['01', 'cc01', 'cd0001', 'ce00000001', 'cf0000000000000001', 'd001', 'd10001', 'd200000001', 'd30000000000000001'])(
-    '%s is the number 1, whatever its width',
-    (hex) => {
-      expect(decode(hex)).toBe(1)
-      expect(decode(`92${hex}${hex}`)).toEqual([1, 1])
-      expect(decode(hex, { integers: 'bigint' })).toBe(1n)
-      expect(decode(`91${hex}`, { integers: 'bigint' })).toEqual([1n])
-      expect(decode(hex, { integers: 'number' })).toBe(1)
-    },
-  )
+  test.each([
+    '01',
+    'cc01',
+    'cd0001',
+    'ce00000001',
+    'cf0000000000000001',
+    'd001',
+    'd10001',
+    'd200000001',
+    'd30000000000000001',
+  ])('%s is the number 1, whatever its width', (hex) => {
+    expect(decode(hex)).toBe(1)
+    expect(decode(`92${hex}${hex}`)).toEqual([1, 1])
+    expect(decode(hex, { integers: 'bigint' })).toBe(1n)
+    expect(decode(`91${hex}`, { integers: 'bigint' })).toEqual([1n])
+    expect(decode(hex, { integers: 'number' })).toBe(1)
+  })
 
   test.each(['ff', 'd0ff', 'd1ffff', 'd2ffffffff', 'd3ffffffffffffffff'])('%s is -1, whatever its width', (hex) => {
     expect(decode(hex)).toBe(-1)
@@ -57,7 +71,12 @@ describe('integers', () => {
   })
 
   it('refuses an unsafe one when only numbers are asked for, also inside a tuple extension', () => {
-    for (const hex of ['cf0020000000000000', '92c0cfffffffffffffffff', '81a161d38000000000000000', 'c70b070191cfffffffffffffffff']) {
+    for (const hex of [
+      'cf0020000000000000',
+      '92c0cfffffffffffffffff',
+      '81a161d38000000000000000',
+      'c70b070191cfffffffffffffffff',
+    ]) {
       expect(() => decode(hex, { integers: 'number' })).toThrow(/is not a safe integer, and integers are to be numbers/)
     }
     expect(decode('cb43f0000000000000', { integers: 'number' })).toBe(2 ** 64)
@@ -95,17 +114,27 @@ describe('byte strings', () => {
     expect(encodeValue(value).toString('hex')).toBe(hex)
   })
 
-  test.each(['', 'a', 'naïve', 'Привет', '語', '😀', '\u0000', '\ufeff', '\ufffd', '\uffff', '\ud7ff\ue000', '\u{10000}\u{10ffff}'])(
-    '%j is a string, alone, repeated and among others',
-    (text) => {
-      for (const times of [1, 3, 20, 100, 1000, 30_000]) {
-        const value = text.repeat(times)
-        expect(decodeValue(encodeValue(value))).toBe(value)
-        expect(decodeValue(encodeValue([value, 'x', value]))).toEqual([value, 'x', value])
-        expect(decodeValue(encodeValue({ [value]: value }))).toEqual({ [value]: value })
-      }
-    },
-  )
+  test.each([
+    '',
+    'a',
+    'naïve',
+    'Привет',
+    '語',
+    '😀',
+    '\u0000',
+    '\ufeff',
+    '\ufffd',
+    '\uffff',
+    '\ud7ff\ue000',
+    '\u{10000}\u{10ffff}',
+  ])('%j is a string, alone, repeated and among others', (text) => {
+    for (const times of [1, 3, 20, 100, 1000, 30_000]) {
+      const value = text.repeat(times)
+      expect(decodeValue(encodeValue(value))).toBe(value)
+      expect(decodeValue(encodeValue([value, 'x', value]))).toEqual([value, 'x', value])
+      expect(decodeValue(encodeValue({ [value]: value }))).toEqual({ [value]: value })
+    }
+  })
 
   it('keeps a byte-order mark, which the text decoder of the platform drops', () => {
     for (const times of [0, 5, 62, 63, 64, 100, 5000]) {
@@ -133,14 +162,36 @@ describe('byte strings', () => {
 describe('maps', () => {
   test.each([
     ['{1: a}', '8101a161', [[1, 'a']]],
-    ["{1: a, '1': b}", '8201a161a131a162', [[1, 'a'], ['1', 'b']]],
+    [
+      "{1: a, '1': b}",
+      '8201a161a131a162',
+      [
+        [1, 'a'],
+        ['1', 'b'],
+      ],
+    ],
     ['{true: 1}', '81c301', [[true, 1]]],
     ['{1.5: 2}', '81cb3ff800000000000002', [[1.5, 2]]],
     ['{nil: 1}', '81c001', [[null, 1]]],
     ['{[1]: 2}', '81910102', [[[1], 2]]],
     ['the largest unsigned key', '81cfffffffffffffffff01', [[18_446_744_073_709_551_615n, 1]]],
-    ['a text key first and a number behind', '82a1780101a161', [['x', 1], [1, 'a']]],
-    ['keys that an object would reorder', '83a162a161a131a162c0a163', [['b', 'a'], ['1', 'b'], [null, 'c']]],
+    [
+      'a text key first and a number behind',
+      '82a1780101a161',
+      [
+        ['x', 1],
+        [1, 'a'],
+      ],
+    ],
+    [
+      'keys that an object would reorder',
+      '83a162a161a131a162c0a163',
+      [
+        ['b', 'a'],
+        ['1', 'b'],
+        [null, 'c'],
+      ],
+    ],
   ])('%s keeps its keys and goes back byte for byte', (_, hex, entries) => {
     const value = decode(hex)
     expect(value).toBeInstanceOf(Map)
@@ -160,7 +211,8 @@ describe('maps', () => {
     const source = new Map(names.map((name, i) => [name, { polluted: i }]))
     const value = decodeValue(encodeValue(source)) as Record<string, unknown>
     expect(Object.keys(value)).toEqual(names)
-    for (const [i, name] of names.entries()) expect(Object.getOwnPropertyDescriptor(value, name)!.value).toEqual({ polluted: i })
+    for (const [i, name] of names.entries())
+      expect(Object.getOwnPropertyDescriptor(value, name)!.value).toEqual({ polluted: i })
     expect(Object.getPrototypeOf(value)).toBe(Object.prototype)
     expect(({} as { polluted?: number }).polluted).toBeUndefined()
     expect(encodeValue(value)).toEqual(encodeValue(source))
@@ -169,11 +221,18 @@ describe('maps', () => {
   it('lets the last of duplicate keys win, in an object and in a Map', () => {
     expect(decode('82a16b01a16b02')).toEqual({ k: 2 })
     expect(decode('8201010102')).toEqual(new Map([[1, 2]]))
-    expect(decode('83a16b01a16b0205a0')).toEqual(new Map<unknown, unknown>([['k', 2], [5, '']]))
+    expect(decode('83a16b01a16b0205a0')).toEqual(
+      new Map<unknown, unknown>([
+        ['k', 2],
+        [5, ''],
+      ]),
+    )
   })
 
   it('is always a Map when asked', () => {
-    expect(decode('81a161 81a162 01'.replaceAll(' ', ''), { maps: 'map' })).toEqual(new Map([['a', new Map([['b', 1]])]]))
+    expect(decode('81a161 81a162 01'.replaceAll(' ', ''), { maps: 'map' })).toEqual(
+      new Map([['a', new Map([['b', 1]])]]),
+    )
     expect(decode('80', { maps: 'map' })).toEqual(new Map())
     expect(decode('80')).toEqual({})
   })
@@ -193,21 +252,34 @@ describe('maps', () => {
   it('keeps keys that are not UTF-8 as bytes', () => {
     const hex = '82a16101a2fffe02'
     const value = decode(hex)
-    expect(value).toEqual(new Map<unknown, unknown>([['a', 1], [new ByteString(Buffer.from([0xff, 0xfe])), 2]]))
+    expect(value).toEqual(
+      new Map<unknown, unknown>([
+        ['a', 1],
+        [new ByteString(Buffer.from([0xff, 0xfe])), 2],
+      ]),
+    )
     expect(encodeValue(value).toString('hex')).toBe(hex)
   })
 })
 
 describe('extensions', () => {
-  test.each(['d5630011', 'd6ff00000000', 'c70c ff 000000000000000000000000'.replaceAll(' ', ''), 'd40000', 'd4720a', 'd57240a1', 'd469a1', 'd4730a', 'd47405', 'd6050a0b0c0d'])(
-    '%s, which is none of ours, is kept and goes back byte for byte',
-    (hex) => {
-      const value = decode(`92${hex}40`) as unknown[]
-      expect(value[0]).toBeInstanceOf(Extension)
-      expect(value[1]).toBe(0x40)
-      expect(encodeValue(value).toString('hex')).toBe(`92${hex}40`)
-    },
-  )
+  test.each([
+    'd5630011',
+    'd6ff00000000',
+    'c70c ff 000000000000000000000000'.replaceAll(' ', ''),
+    'd40000',
+    'd4720a',
+    'd57240a1',
+    'd469a1',
+    'd4730a',
+    'd47405',
+    'd6050a0b0c0d',
+  ])('%s, which is none of ours, is kept and goes back byte for byte', (hex) => {
+    const value = decode(`92${hex}40`) as unknown[]
+    expect(value[0]).toBeInstanceOf(Extension)
+    expect(value[1]).toBe(0x40)
+    expect(encodeValue(value).toString('hex')).toBe(`92${hex}40`)
+  })
 
   test.each([
     ['a decimal without digits', 'd40100'],
@@ -297,8 +369,9 @@ describe('hostile input', () => {
   })
 
   it('cannot hide depth in extensions', () => {
-    let payload = Buffer.from('c0', 'hex')
-    for (let i = 0; i < 400; i++) payload = encodeValue(new Extension(7, Buffer.concat([Buffer.from('0191', 'hex'), payload])))
+    let payload: Buffer = Buffer.from('c0', 'hex')
+    for (let i = 0; i < 400; i++)
+      payload = encodeValue(new Extension(7, Buffer.concat([Buffer.from('0191', 'hex'), payload])))
     let value = decodeValue(payload)
     let levels = 0
     for (; !(value instanceof Extension); levels++) value = (value as { values: unknown[] }).values[0]

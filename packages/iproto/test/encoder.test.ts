@@ -73,7 +73,7 @@ describe('whole numbers travel as integers', () => {
   ])('%d is written as %s, wherever it stands', (value, bytes) => {
     expect(hex(value)).toBe(bytes)
     expect(decodeValue(encodeValue(value))).toBe(value)
-    for (const { place, body } of everywhere(value)) expect(body, place).toContain(bytes)
+    expect(everywhere(value).filter(({ body }) => !body.includes(bytes))).toEqual([])
   })
 
   it('refuses a whole number that is not safe instead of making it a float', () => {
@@ -117,17 +117,29 @@ describe('one value has one spelling', () => {
     [-9_223_372_036_854_775_808n, 'd38000000000000000'],
   ])('%d is written as %s, wherever it stands', (value, bytes) => {
     expect(hex(value)).toBe(bytes)
-    for (const { place, body } of everywhere(value)) expect(body, place).toContain(bytes)
+    expect(everywhere(value).filter(({ body }) => !body.includes(bytes))).toEqual([])
   })
 
   it('writes a bigint as the number of the same value', () => {
-    for (const value of [0, 127, 128, 65_536, 4_294_967_296, Number.MAX_SAFE_INTEGER, -1, -129, Number.MIN_SAFE_INTEGER]) {
+    for (const value of [
+      0,
+      127,
+      128,
+      65_536,
+      4_294_967_296,
+      Number.MAX_SAFE_INTEGER,
+      -1,
+      -129,
+      Number.MIN_SAFE_INTEGER,
+    ]) {
       expect(hex(BigInt(value))).toBe(hex(value))
     }
   })
 
   it('refuses a bigint beyond 64 bits by name', () => {
-    expect(() => encodeValue({ id: 2n ** 64n })).toThrow('value.id is 18446744073709551616n, beyond the 64 bits of MessagePack')
+    expect(() => encodeValue({ id: 2n ** 64n })).toThrow(
+      'value.id is 18446744073709551616n, beyond the 64 bits of MessagePack',
+    )
     expect(() => encodeValue(-(2n ** 63n) - 1n)).toThrow(InvalidArgumentError)
   })
 })
@@ -163,7 +175,13 @@ describe('values that only JavaScript has', () => {
 
   it('writes the bytes of anything that has bytes as bin', () => {
     const bytes = Uint8Array.of(1, 2, 3, 4)
-    for (const value of [Buffer.from(bytes), bytes, bytes.buffer, new DataView(bytes.buffer), new Int8Array(bytes.buffer)]) {
+    for (const value of [
+      Buffer.from(bytes),
+      bytes,
+      bytes.buffer,
+      new DataView(bytes.buffer),
+      new Int8Array(bytes.buffer),
+    ]) {
       expect(hex(value)).toBe('c40401020304')
     }
     expect(hex(new Uint16Array([0x0201]))).toBe(hex(new Uint8Array(new Uint16Array([0x0201]).buffer)))
@@ -200,7 +218,7 @@ describe('values that only JavaScript has', () => {
     }
   }
 
-  test.each([
+  test.each<[string, unknown, string]>([
     ['a function', () => 1, 'is a function, which has no MessagePack form'],
     ['a class', Account, 'is a function, which has no MessagePack form'],
     ['a symbol', Symbol('s'), 'is a symbol, which has no MessagePack form'],
@@ -209,14 +227,26 @@ describe('values that only JavaScript has', () => {
     ['a boxed string', Object('hi'), 'is an instance of String, which has no MessagePack form: pass a plain object'],
     ['a boxed bigint', Object(5n), 'is an instance of BigInt, which has no MessagePack form: pass a plain object'],
     ['a Set', new Set([1]), 'is a Set, which has no MessagePack form: pass an array'],
-    ['a class instance with toJSON', new Account(), 'is an instance of Account, which has no MessagePack form: pass a plain object'],
+    [
+      'a class instance with toJSON',
+      new Account(),
+      'is an instance of Account, which has no MessagePack form: pass a plain object',
+    ],
     ['a RegExp', /x/, 'is an instance of RegExp, which has no MessagePack form: pass a plain object'],
     ['an Error', new TypeError('x'), 'is an instance of TypeError, which has no MessagePack form: pass a plain object'],
     ['a Promise', Promise.resolve(1), 'is a Promise: await it first'],
     ['a WeakMap', new WeakMap(), 'is an instance of WeakMap, which has no MessagePack form: pass a plain object'],
     ['a lone surrogate', 'a\ud800b', 'holds a lone surrogate, which has no UTF-8 form'],
-    ['a lone surrogate in a long string', `${'я'.repeat(100)}\udc00`, 'holds a lone surrogate, which has no UTF-8 form'],
-    ['a lone surrogate in a very long string', `${'x'.repeat(10_000)}\udc00`, 'holds a lone surrogate, which has no UTF-8 form'],
+    [
+      'a lone surrogate in a long string',
+      `${'я'.repeat(100)}\udc00`,
+      'holds a lone surrogate, which has no UTF-8 form',
+    ],
+    [
+      'a lone surrogate in a very long string',
+      `${'x'.repeat(10_000)}\udc00`,
+      'holds a lone surrogate, which has no UTF-8 form',
+    ],
   ])('refuses %s and says where it is', (_, value, reason) => {
     const writer = new FrameWriter()
     expect(() => writer.request(callRequest('f', [0, { items: [1, 2, 3, value] }]), 1)).toThrow(
@@ -247,7 +277,9 @@ describe('values that only JavaScript has', () => {
         throw cause
       },
     }
-    expect(() => encodeValue(record)).toThrow(expect.objectContaining({ code: 'ORB_INVALID_ARGUMENT', executed: 'no', cause }))
+    expect(() => encodeValue(record)).toThrow(
+      expect.objectContaining({ code: 'ORB_INVALID_ARGUMENT', executed: 'no', cause }),
+    )
   })
 })
 
@@ -268,13 +300,16 @@ describe('structures without an end', () => {
       [map, '.get("m")'],
       [error, '.fields.get("again")'],
     ] as const) {
-      expect(() => encodeValue({ a: [value] })).toThrow(/^value\.a\[0\].* refers back to what contains it: a circular structure/)
+      expect(() => encodeValue({ a: [value] })).toThrow(
+        /^value\.a\[0\].* refers back to what contains it: a circular structure/,
+      )
       expect(() => encodeValue({ a: [value] })).toThrow(way)
     }
   })
 
   it('writes 128 nested containers and refuses more', () => {
-    const nest = (levels: number, inner: unknown): unknown => Array.from({ length: levels }).reduce((value) => [value], inner)
+    const nest = (levels: number, inner: unknown): unknown =>
+      Array.from({ length: levels }).reduce((value) => [value], inner)
     expect(decodeValue(encodeValue(nest(128, 1)))).toEqual(nest(128, 1))
     expect(() => encodeValue(nest(129, 1))).toThrow(/^value(\[0\])+.*… nests deeper than 128 levels$/)
     expect(() => encodeValue(nest(100_000, 1))).toThrow(InvalidArgumentError)
@@ -287,16 +322,21 @@ describe('structures without an end', () => {
 })
 
 describe('strings, binary and wrappers', () => {
-  test.each([0, 1, 31, 32, 40, 41, 255, 256, 8192, 8193, 65_535, 65_536])('writes and reads strings of %d characters', (length) => {
-    for (const unit of ['x', 'я', '\u0800', '語', '😀', 'é']) {
-      const text = unit.repeat(length)
-      const bytes = encodeValue(text)
-      const body = Buffer.from(text, 'utf8')
-      expect(bytes.subarray(bytes.length - body.length).equals(body)).toBe(true)
-      expect(bytes.length - body.length).toBe(body.length < 32 ? 1 : body.length < 256 ? 2 : body.length < 65_536 ? 3 : 5)
-      expect(decodeValue(bytes)).toBe(text)
-    }
-  })
+  test.each([0, 1, 31, 32, 40, 41, 255, 256, 8192, 8193, 65_535, 65_536])(
+    'writes and reads strings of %d characters',
+    (length) => {
+      for (const unit of ['x', 'я', '\u0800', '語', '😀', 'é']) {
+        const text = unit.repeat(length)
+        const bytes = encodeValue(text)
+        const body = Buffer.from(text, 'utf8')
+        expect(bytes.subarray(bytes.length - body.length).equals(body)).toBe(true)
+        expect(bytes.length - body.length).toBe(
+          body.length < 32 ? 1 : body.length < 256 ? 2 : body.length < 65_536 ? 3 : 5,
+        )
+        expect(decodeValue(bytes)).toBe(text)
+      }
+    },
+  )
 
   test.each([
     [0, 'c400'],

@@ -1,3 +1,4 @@
+import assert from 'node:assert/strict'
 import { describe, expect, it, test } from 'vitest'
 import {
   BoxError,
@@ -39,7 +40,13 @@ describe('errors', () => {
 
   it('are recognised across two copies of the package', () => {
     expect(isOrbweaverError(Object.assign(new Error('x'), { code: 'ORB_BOX', executed: 'yes' }))).toBe(true)
-    for (const other of [new Error('x'), Object.assign(new Error('x'), { code: 'ENOENT' }), { code: 'ORB_BOX', executed: 'no' }, null, 'ORB_']) {
+    for (const other of [
+      new Error('x'),
+      Object.assign(new Error('x'), { code: 'ENOENT' }),
+      { code: 'ORB_BOX', executed: 'no' },
+      null,
+      'ORB_',
+    ]) {
       expect(isOrbweaverError(other)).toBe(false)
     }
   })
@@ -58,7 +65,9 @@ describe('errors', () => {
       { path: '', message: 'has no bucketCount' },
     ]
     const error = new ConfigError(problems, { subject: 'router configuration' })
-    expect(error.message).toBe('Invalid router configuration: replicasets[0].weight: is -1, expected a number from 0; has no bucketCount')
+    expect(error.message).toBe(
+      'Invalid router configuration: replicasets[0].weight: is -1, expected a number from 0; has no bucketCount',
+    )
     expect(error.problems).toEqual(problems)
     expect(new ConfigError(problems).message).toMatch(/^Invalid configuration: /)
   })
@@ -66,17 +75,40 @@ describe('errors', () => {
 
 describe('BoxError', () => {
   it('is its newest entry, with the others as causes', () => {
-    const error = BoxError.of(7, 'read-only', { cause: BoxError.of(3, 'duplicate', { boxType: 'X', file: 'f', line: 4, errno: 5 }) })
-    expect([error.message, error.boxCode, error.boxName, error.boxType, error.entries.length]).toEqual(['read-only', 7, 'READONLY', 'ClientError', 2])
+    const error = BoxError.of(7, 'read-only', {
+      cause: BoxError.of(3, 'duplicate', { boxType: 'X', file: 'f', line: 4, errno: 5 }),
+    })
+    expect([error.message, error.boxCode, error.boxName, error.boxType, error.entries.length]).toEqual([
+      'read-only',
+      7,
+      'READONLY',
+      'ClientError',
+      2,
+    ])
     const cause = error.cause as BoxError
-    expect([cause.message, cause.boxCode, cause.boxType, cause.file, cause.line, cause.errno, cause.cause]).toEqual(['duplicate', 3, 'X', 'f', 4, 5, undefined])
+    expect([cause.message, cause.boxCode, cause.boxType, cause.file, cause.line, cause.errno, cause.cause]).toEqual([
+      'duplicate',
+      3,
+      'X',
+      'f',
+      4,
+      5,
+      undefined,
+    ])
   })
 
   it('refuses entries that the server would refuse', () => {
     const entry = { type: 't', file: '', line: 0, message: '', errno: 0, code: 1, fields: new Map<string, unknown>() }
     expect(() => new BoxError([], { executed: 'yes' })).toThrow('A BoxError needs at least one entry')
-    for (const [key, value] of [['code', -1], ['line', 1.5], ['errno', 2 ** 32], ['code', Number.NaN]] as const) {
-      expect(() => new BoxError([entry, { ...entry, [key]: value }], { executed: 'yes' })).toThrow(`entries[1].${key} is ${value}`)
+    for (const [key, value] of [
+      ['code', -1],
+      ['line', 1.5],
+      ['errno', 2 ** 32],
+      ['code', Number.NaN],
+    ] as const) {
+      expect(() => new BoxError([entry, { ...entry, [key]: value }], { executed: 'yes' })).toThrow(
+        `entries[1].${key} is ${value}`,
+      )
     }
   })
 })
@@ -108,16 +140,20 @@ describe('error codes', () => {
 describe('executedOf', () => {
   const NONE = new Map<string, unknown>()
 
-  test.each([20, 48, 69, 109, 229, 230, 258, 274, 279])('%i never ran, but in code another server may have raised it', (code) => {
-    for (const requestClass of CLASSES) {
-      const expected: Executed = requestClass !== 'code' ? 'no' : code === 279 ? 'unknown' : 'yes'
-      expect(executedOf(requestClass, code, NONE), requestClass).toBe(expected)
-    }
-  })
+  test.each([20, 48, 69, 109, 229, 230, 258, 274, 279])(
+    '%i never ran, but in code another server may have raised it',
+    (code) => {
+      for (const requestClass of CLASSES) {
+        const expected: Executed = requestClass !== 'code' ? 'no' : code === 279 ? 'unknown' : 'yes'
+        assert.equal(executedOf(requestClass, code, NONE), expected, requestClass)
+      }
+    },
+  )
 
   test.each([7, 35, 36, 42, 116, 226, 227, 228])('%i refuses a statement, and only a statement', (code) => {
     for (const requestClass of ['read', 'dml', 'sql'] as const) expect(executedOf(requestClass, code, NONE)).toBe('no')
-    for (const requestClass of ['transaction', 'session', 'watch'] as const) expect(executedOf(requestClass, code, NONE)).toBe('yes')
+    for (const requestClass of ['transaction', 'session', 'watch'] as const)
+      expect(executedOf(requestClass, code, NONE)).toBe('yes')
     expect(executedOf('code', code, NONE)).toBe(code === 7 || code === 116 ? 'unknown' : 'yes')
   })
 
@@ -133,11 +169,19 @@ describe('executedOf', () => {
   })
 
   it('takes any other code for the final answer of a request that ran', () => {
-    for (const requestClass of CLASSES) for (const code of [1, 3, 32, 97, 231, 70_000]) expect(executedOf(requestClass, code, NONE)).toBe('yes')
+    for (const requestClass of CLASSES)
+      for (const code of [1, 3, 32, 97, 231, 70_000]) expect(executedOf(requestClass, code, NONE)).toBe('yes')
   })
 
   test.each([
-    ['beside', (sent: unknown) => new Map<string, unknown>([['proxy', 'lane lost'], ['sent', sent]])],
+    [
+      'beside',
+      (sent: unknown) =>
+        new Map<string, unknown>([
+          ['proxy', 'lane lost'],
+          ['sent', sent],
+        ]),
+    ],
     ['inside', (sent: unknown) => new Map<string, unknown>([['proxy', { sent }]])],
     ['inside a Map', (sent: unknown) => new Map<string, unknown>([['proxy', new Map([['sent', sent]])]])],
   ])('believes a proxy that says whether it sent the request (%s)', (_, fields) => {
@@ -149,7 +193,15 @@ describe('executedOf', () => {
   })
 
   it('does not believe fields of another type', () => {
-    for (const fields of [new Map([['sent', true]]), new Map<string, unknown>([['proxy', 1], ['sent', 'yes']]), new Map([['proxy', null]]), new Map([['proxy', Object.create({ sent: true }) as unknown]])]) {
+    for (const fields of [
+      new Map([['sent', true]]),
+      new Map<string, unknown>([
+        ['proxy', 1],
+        ['sent', 'yes'],
+      ]),
+      new Map([['proxy', null]]),
+      new Map([['proxy', Object.create({ sent: true }) as unknown]]),
+    ]) {
       expect(executedOf('dml', 77, fields)).toBe('yes')
     }
   })

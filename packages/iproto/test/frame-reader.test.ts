@@ -1,6 +1,13 @@
 import assert from 'node:assert/strict'
 import { describe, expect, it, test } from 'vitest'
-import { FrameReader, FrameTooLargeError, FrameWriter, MalformedFrameError, pingRequest, rawRequest } from '../src/index.js'
+import {
+  FrameReader,
+  FrameTooLargeError,
+  FrameWriter,
+  MalformedFrameError,
+  pingRequest,
+  rawRequest,
+} from '../src/index.js'
 
 /** A frame of `bytes` bytes behind its prefix, which takes as many bytes as `form` says. */
 function frame(bytes: number, form: 1 | 2 | 3 | 5 | 9 = 5): Buffer {
@@ -26,19 +33,32 @@ function read(reader: FrameReader): Buffer[] {
 }
 
 describe('FrameReader', () => {
-  const frames = [frame(5), frame(0, 1), frame(100, 1), frame(127, 2), frame(200, 3), frame(3, 9), frame(70_000, 5), frame(1, 5), frame(0, 9)]
+  const frames = [
+    frame(5),
+    frame(0, 1),
+    frame(100, 1),
+    frame(127, 2),
+    frame(200, 3),
+    frame(3, 9),
+    frame(70_000, 5),
+    frame(1, 5),
+    frame(0, 9),
+  ]
   const stream = Buffer.concat(frames)
 
-  test.each([stream.length, 1, 2, 3, 5, 7, 64, 1000, 4096, 65_536])('cuts frames of every form out of chunks of %d bytes', (size) => {
-    const reader = new FrameReader({ maxFrameBytes: 100_000 })
-    const got: Buffer[] = []
-    for (let at = 0; at < stream.length; at += size) {
-      reader.push(stream.subarray(at, at + size))
-      got.push(...read(reader))
-    }
-    sameBytes(got, frames)
-    expect(reader.bufferedBytes).toBe(0)
-  })
+  test.each([stream.length, 1, 2, 3, 5, 7, 64, 1000, 4096, 65_536])(
+    'cuts frames of every form out of chunks of %d bytes',
+    (size) => {
+      const reader = new FrameReader({ maxFrameBytes: 100_000 })
+      const got: Buffer[] = []
+      for (let at = 0; at < stream.length; at += size) {
+        reader.push(stream.subarray(at, at + size))
+        got.push(...read(reader))
+      }
+      sameBytes(got, frames)
+      expect(reader.bufferedBytes).toBe(0)
+    },
+  )
 
   it('gives the same whether frames are taken at once or after many pushes', () => {
     const reader = new FrameReader({ maxFrameBytes: 100_000 })
@@ -130,7 +150,11 @@ describe('FrameReader with large frames', () => {
   const stream = Buffer.concat([frame(10), large, frame(20), frame(5000), frame(2000), frame(1)])
 
   /** What a consumer sees: whole frames, and large ones put together from head and pieces. */
-  function drain(reader: FrameReader, seen: { frames: Buffer[]; pieces: number; openBytes: number }, open: Buffer[]): void {
+  function drain(
+    reader: FrameReader,
+    seen: { frames: Buffer[]; pieces: number; openBytes: number },
+    open: Buffer[],
+  ): void {
     for (;;) {
       const progress = reader.large
       if (progress === undefined) {
@@ -153,21 +177,24 @@ describe('FrameReader with large frames', () => {
     }
   }
 
-  test.each([stream.length, 7, 1000, 65_536])('delivers them in pieces between whole ones, from chunks of %d bytes', (size) => {
-    const reader = new FrameReader({ maxFrameBytes: 1_000_000, largeFrameBytes: 2000 })
-    const seen = { frames: [] as Buffer[], pieces: 0, openBytes: 0 }
-    const open: Buffer[] = []
-    for (let at = 0; at < stream.length; at += size) {
-      reader.push(stream.subarray(at, at + size))
-      drain(reader, seen, open)
-      assert.ok(reader.bufferedBytes < size + 2100)
-    }
-    sameBytes(seen.frames, [frame(10), large, frame(20), frame(5000), frame(2000), frame(1)])
-    expect(seen.pieces).toBeGreaterThanOrEqual(3)
-    expect(reader.bufferedBytes).toBe(0)
-    expect(reader.large).toBeUndefined()
-    expect(reader.nextLarge()).toBeUndefined()
-  })
+  test.each([stream.length, 7, 1000, 65_536])(
+    'delivers them in pieces between whole ones, from chunks of %d bytes',
+    (size) => {
+      const reader = new FrameReader({ maxFrameBytes: 1_000_000, largeFrameBytes: 2000 })
+      const seen = { frames: [] as Buffer[], pieces: 0, openBytes: 0 }
+      const open: Buffer[] = []
+      for (let at = 0; at < stream.length; at += size) {
+        reader.push(stream.subarray(at, at + size))
+        drain(reader, seen, open)
+        assert.ok(reader.bufferedBytes < size + 2100)
+      }
+      sameBytes(seen.frames, [frame(10), large, frame(20), frame(5000), frame(2000), frame(1)])
+      expect(seen.pieces).toBeGreaterThanOrEqual(3)
+      expect(reader.bufferedBytes).toBe(0)
+      expect(reader.large).toBeUndefined()
+      expect(reader.nextLarge()).toBeUndefined()
+    },
+  )
 
   it('gives at least the header in the head, and waits for it', () => {
     const reader = new FrameReader({ maxFrameBytes: 1_000_000, largeFrameBytes: 2000 })
@@ -175,7 +202,11 @@ describe('FrameReader with large frames', () => {
     expect([reader.next(), reader.large]).toEqual([undefined, undefined])
     reader.push(large.subarray(1000, 2000))
     expect(reader.next()).toBeUndefined()
-    expect(reader.large).toEqual({ head: large.subarray(0, 1024), frameBytes: large.length, remainingBytes: large.length - 1024 })
+    expect(reader.large).toEqual({
+      head: large.subarray(0, 1024),
+      frameBytes: large.length,
+      remainingBytes: large.length - 1024,
+    })
     expect(reader.next()).toBeUndefined()
   })
 

@@ -1,5 +1,12 @@
 import { describe, expect, it, test } from 'vitest'
-import { encodeValue, FrameHeader, FrameWriter, MalformedFrameError, patchReplySync, RequestType } from '../src/index.js'
+import {
+  encodeValue,
+  FrameHeader,
+  FrameWriter,
+  MalformedFrameError,
+  patchReplySync,
+  RequestType,
+} from '../src/index.js'
 
 /** A frame around these bytes of header and body. */
 function frameOf(hex: string): Buffer {
@@ -22,8 +29,16 @@ function facts({ type, sync, streamId, schemaVersion, bodyStart, bodyEnd }: Fram
 describe('FrameHeader', () => {
   test.each([
     ['the layout of 2.x', '83 00 ce00008007 01 cf0000000000000009 05 ce00000050 80', [0x8007, 9, 0, 80, 1]],
-    ['the layout of 3.x', '83 00 ce00000000 01 cf001fffffffffffff 05 cf0000000000000051 8130dd00000000', [0, Number.MAX_SAFE_INTEGER, 0, 81, 7]],
-    ['the layout of 3.x without a body', '83 00 ce00000000 01 cf0000000000000001 05 cf0000000000000051', [0, 1, 0, 81, 0]],
+    [
+      'the layout of 3.x',
+      '83 00 ce00000000 01 cf001fffffffffffff 05 cf0000000000000051 8130dd00000000',
+      [0, Number.MAX_SAFE_INTEGER, 0, 81, 7],
+    ],
+    [
+      'the layout of 3.x without a body',
+      '83 00 ce00000000 01 cf0000000000000001 05 cf0000000000000051',
+      [0, 1, 0, 81, 0],
+    ],
     ['an event', '82 00 4c 01 07 8157a16b', [76, 7, 0, undefined, 4]],
     ['any order of keys and any width', '84 0a cd0101 05 cc07 01 ce00000002 00 cf0000000000000001', [1, 2, 257, 7, 0]],
     ['a map16 as header', 'de0002 00 40 01 03', [64, 3, 0, undefined, 0]],
@@ -60,21 +75,34 @@ describe('FrameHeader', () => {
   })
 
   it('refuses an empty frame, and one whose prefix says another size', () => {
-    for (const hex of ['', '00', 'ce00000000', 'ce00000006 82004001 07', 'ce00000004 8200400107', '05 82004001', 'd005 8200400107', '81 00 40']) {
+    for (const hex of [
+      '',
+      '00',
+      'ce00000000',
+      'ce00000006 82004001 07',
+      'ce00000004 8200400107',
+      '05 82004001',
+      'd005 8200400107',
+      '81 00 40',
+    ]) {
       expect(() => headerOf(Buffer.from(hex.replaceAll(' ', ''), 'hex'))).toThrow(MalformedFrameError)
     }
   })
 
-  test.each(['05 8200400107', 'cc05 8200400107', 'cd0005 8200400107', 'ce00000005 8200400107', 'cf0000000000000005 8200400107'])(
-    'reads behind every form of the prefix: %s',
-    (hex) => {
-      expect(facts(headerOf(Buffer.from(hex.replaceAll(' ', ''), 'hex')))).toEqual([64, 7, 0, undefined, 0])
-    },
-  )
+  test.each([
+    '05 8200400107',
+    'cc05 8200400107',
+    'cd0005 8200400107',
+    'ce00000005 8200400107',
+    'cf0000000000000005 8200400107',
+  ])('reads behind every form of the prefix: %s', (hex) => {
+    expect(facts(headerOf(Buffer.from(hex.replaceAll(' ', ''), 'hex')))).toEqual([64, 7, 0, undefined, 0])
+  })
 
   it('reads replies cut at any byte without believing what is behind', () => {
     const whole = frameOf('83 00 ce00000000 01 cf0000000000000009 05 cf0000000000000051')
-    for (let size = 0; size < whole.length; size++) expect(() => headerOf(whole.subarray(0, size))).toThrow(MalformedFrameError)
+    for (let size = 0; size < whole.length; size++)
+      expect(() => headerOf(whole.subarray(0, size))).toThrow(MalformedFrameError)
   })
 
   it('is the same by the fast way and by the general one', () => {
@@ -96,25 +124,33 @@ describe('FrameWriter', () => {
     [0x1fffff, 0xffffffff, 0xffffffff],
     [0x200000, 0, 1],
     [0xffffffff, 0xffffffff, 2],
-  ])('writes the sync %d * 2^32 + %d in requests, replies and events so that it is read back', (high, low, schemaVersion) => {
-    const writer = new FrameWriter()
-    writer.beginRequest(RequestType.ping, high, low, 2n ** 64n - 1n, schemaVersion)
-    writer.end()
-    writer.beginReply(0x8000 | 7, high, low, schemaVersion)
-    writer.mapHeader(0)
-    writer.end()
-    writer.beginEvent(high, low)
-    writer.end()
-    const bytes = Buffer.concat(writer.take())
-    const frames: Buffer[] = []
-    for (let at = 0; at < bytes.length; at += frames.at(-1)!.length) frames.push(bytes.subarray(at, at + 5 + bytes.readUInt32BE(at + 1)))
-    const headers = frames.map(headerOf)
-    expect(headers.map(({ syncHigh, syncLow }) => [syncHigh, syncLow])).toEqual([[high, low], [high, low], [high, low]])
-    expect(headers.map(({ type }) => type)).toEqual([RequestType.ping, 0x8007, RequestType.event])
-    expect(headers[0]!.streamId).toBe(2n ** 64n - 1n)
-    expect(headers[1]!.schemaVersion).toBe(schemaVersion)
-    expect(frames[1]!.length).toBe(29)
-  })
+  ])(
+    'writes the sync %d * 2^32 + %d in requests, replies and events so that it is read back',
+    (high, low, schemaVersion) => {
+      const writer = new FrameWriter()
+      writer.beginRequest(RequestType.ping, high, low, 2n ** 64n - 1n, schemaVersion)
+      writer.end()
+      writer.beginReply(0x8000 | 7, high, low, schemaVersion)
+      writer.mapHeader(0)
+      writer.end()
+      writer.beginEvent(high, low)
+      writer.end()
+      const bytes = Buffer.concat(writer.take())
+      const frames: Buffer[] = []
+      for (let at = 0; at < bytes.length; at += frames.at(-1)!.length)
+        frames.push(bytes.subarray(at, at + 5 + bytes.readUInt32BE(at + 1)))
+      const headers = frames.map(headerOf)
+      expect(headers.map(({ syncHigh, syncLow }) => [syncHigh, syncLow])).toEqual([
+        [high, low],
+        [high, low],
+        [high, low],
+      ])
+      expect(headers.map(({ type }) => type)).toEqual([RequestType.ping, 0x8007, RequestType.event])
+      expect(headers[0]!.streamId).toBe(2n ** 64n - 1n)
+      expect(headers[1]!.schemaVersion).toBe(schemaVersion)
+      expect(frames[1]!.length).toBe(29)
+    },
+  )
 
   it('hands out bytes that do not change any more', () => {
     const writer = new FrameWriter({ slabBytes: 256 })
@@ -175,7 +211,10 @@ describe('FrameWriter', () => {
 
 describe('patchReplySync', () => {
   it('overwrites eight bytes of a reply in place', () => {
-    for (const hex of ['83 00 ce00008007 01 cf0000000000000009 05 ce00000050 80', '83 00 ce00000000 01 cf0000000000000009 05 cf0000000000000051']) {
+    for (const hex of [
+      '83 00 ce00008007 01 cf0000000000000009 05 ce00000050 80',
+      '83 00 ce00000000 01 cf0000000000000009 05 cf0000000000000051',
+    ]) {
       const frame = frameOf(hex)
       const before = facts(headerOf(frame))
       expect(patchReplySync(frame, 0xfffffffe, 0x80000001)).toBe(true)
@@ -187,7 +226,11 @@ describe('patchReplySync', () => {
   })
 
   it('leaves other layouts alone', () => {
-    for (const hex of ['82 00 4c 01 07 8157a16b', '83 01 cf0000000000000009 00 ce00000000 05 ce00000050', '82 00 40 01 cf0000000000000001 80 80 80 80 80 80 80 80 80 80 80 80 80']) {
+    for (const hex of [
+      '82 00 4c 01 07 8157a16b',
+      '83 01 cf0000000000000009 00 ce00000000 05 ce00000050',
+      '82 00 40 01 cf0000000000000001 80 80 80 80 80 80 80 80 80 80 80 80 80',
+    ]) {
       const frame = frameOf(hex)
       const copy = Buffer.from(frame)
       expect(patchReplySync(frame, 1, 2)).toBe(false)

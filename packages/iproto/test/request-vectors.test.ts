@@ -66,10 +66,13 @@ const RAW: ReadonlySet<string> = new Set([
 
 const requests = allFrames().filter(({ vector }) => vector.direction === 'request')
 
-test.each(requests.filter(({ vector }) => !isForeign(vector)))('$title comes out of our own functions byte for byte', ({ vector }) => {
-  const request = RAW.has(baseName(vector)) ? rawRequestOf(vector) : requestOf(vector)
-  assert.equal(frameOf(request, vector.decoded).toString('hex'), vector.hex)
-})
+test.each(requests.filter(({ vector }) => !isForeign(vector)))(
+  '$title comes out of our own functions byte for byte',
+  ({ vector }) => {
+    const request = RAW.has(baseName(vector)) ? rawRequestOf(vector) : requestOf(vector)
+    assert.equal(frameOf(request, vector.decoded).toString('hex'), vector.hex)
+  },
+)
 
 test('requests left out are few and each for a reason', () => {
   const leftOut = requests.filter(({ vector }) => isForeign(vector))
@@ -156,7 +159,10 @@ function requestOf({ decoded, inputs }: Vector): Request {
       return prepareRequest(body['SQL_TEXT'] as string)
     case RequestType.begin:
       return beginRequest({
-        ...given('timeout', body['TIMEOUT'] === undefined ? undefined : (body['TIMEOUT'] as { value: number }).value * 1000),
+        ...given(
+          'timeout',
+          body['TIMEOUT'] === undefined ? undefined : (body['TIMEOUT'] as { value: number }).value * 1000,
+        ),
         ...given('isolation', ISOLATIONS[body['TXN_ISOLATION'] as number]),
         ...given('isSync', body['IS_SYNC']),
       })
@@ -194,7 +200,10 @@ function formatsOf(stated: Json | undefined): ReadonlyMap<number, readonly Field
   if (stated === undefined) return undefined
   const { $map } = stated as unknown as { $map: [number, { name: string; type: string; is_nullable?: boolean }[]][] }
   return new Map(
-    $map.map(([id, fields]) => [id, fields.map(({ name, type, is_nullable = false }) => ({ name, type, isNullable: is_nullable }))]),
+    $map.map(([id, fields]) => [
+      id,
+      fields.map(({ name, type, is_nullable = false }) => ({ name, type, isNullable: is_nullable })),
+    ]),
   )
 }
 

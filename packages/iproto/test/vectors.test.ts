@@ -34,19 +34,22 @@ const BROKEN_BODIES: ReadonlySet<string> = new Set(['body_not_map', 'body_traili
 describe('every captured frame', () => {
   const frames = allFrames()
 
-  test.each(frames.filter(({ vector }) => baseName(vector) !== 'bad_size_prefix'))('$title arrives whole in any pieces', ({ vector }) => {
-    const bytes = Buffer.from(vector.hex, 'hex')
-    for (const size of [bytes.length, 1, 2, 3, 7]) {
-      const reader = new FrameReader({ maxFrameBytes: 65_536 })
-      const got: Buffer[] = []
-      for (let at = 0; at < bytes.length; at += size) {
-        reader.push(bytes.subarray(at, at + size))
-        for (let frame = reader.next(); frame !== undefined; frame = reader.next()) got.push(frame)
+  test.each(frames.filter(({ vector }) => baseName(vector) !== 'bad_size_prefix'))(
+    '$title arrives whole in any pieces',
+    ({ vector }) => {
+      const bytes = Buffer.from(vector.hex, 'hex')
+      for (const size of [bytes.length, 1, 2, 3, 7]) {
+        const reader = new FrameReader({ maxFrameBytes: 65_536 })
+        const got: Buffer[] = []
+        for (let at = 0; at < bytes.length; at += size) {
+          reader.push(bytes.subarray(at, at + size))
+          for (let frame = reader.next(); frame !== undefined; frame = reader.next()) got.push(frame)
+        }
+        assert.deepEqual(got, [bytes], `in pieces of ${size}`)
+        assert.equal(reader.bufferedBytes, 0)
       }
-      assert.deepEqual(got, [bytes], `in pieces of ${size}`)
-      assert.equal(reader.bufferedBytes, 0)
-    }
-  })
+    },
+  )
 
   test.each(frames.filter(isSound))('$title says what it is stated to say', ({ vector }) => {
     const frame = Buffer.from(vector.hex, 'hex')
@@ -56,24 +59,32 @@ describe('every captured frame', () => {
     checkBody(frame, header, vector)
   })
 
-  test.each(frames.filter(({ vector }) => BROKEN_HEADERS.has(baseName(vector))))('$title is refused by its header', ({ vector }) => {
-    const header = new FrameHeader()
-    header.type = 7
-    header.syncLow = 7
-    expect(() => header.read(Buffer.from(vector.hex, 'hex'))).toThrow(MalformedFrameError)
-    expect([header.type, header.sync]).toEqual([0, 0])
-  })
+  test.each(frames.filter(({ vector }) => BROKEN_HEADERS.has(baseName(vector))))(
+    '$title is refused by its header',
+    ({ vector }) => {
+      const header = new FrameHeader()
+      header.type = 7
+      header.syncLow = 7
+      expect(() => header.read(Buffer.from(vector.hex, 'hex'))).toThrow(MalformedFrameError)
+      expect([header.type, header.sync]).toEqual([0, 0])
+    },
+  )
 
-  test.each(frames.filter(({ vector }) => BROKEN_BODIES.has(baseName(vector))))('$title is refused by its body', ({ vector }) => {
-    const frame = Buffer.from(vector.hex, 'hex')
-    const header = new FrameHeader()
-    header.read(frame)
-    expect(header.sync).toBe(7)
-    expect(() => new BodyReader(frame.subarray(header.bodyStart, header.bodyEnd))).toThrow(MalformedFrameError)
-  })
+  test.each(frames.filter(({ vector }) => BROKEN_BODIES.has(baseName(vector))))(
+    '$title is refused by its body',
+    ({ vector }) => {
+      const frame = Buffer.from(vector.hex, 'hex')
+      const header = new FrameHeader()
+      header.read(frame)
+      expect(header.sync).toBe(7)
+      expect(() => new BodyReader(frame.subarray(header.bodyStart, header.bodyEnd))).toThrow(MalformedFrameError)
+    },
+  )
 
   it('has a size that is a uint, or is refused at its first byte', () => {
-    for (const { vector } of frames.filter(({ vector: { name } }) => name.startsWith('bad_size_prefix') && name.endsWith('request'))) {
+    for (const { vector } of frames.filter(
+      ({ vector: { name } }) => name.startsWith('bad_size_prefix') && name.endsWith('request'),
+    )) {
       const reader = new FrameReader({ maxFrameBytes: 65_536 })
       reader.push(Buffer.from(vector.hex, 'hex'))
       expect(() => reader.next()).toThrow(MalformedFrameError)
@@ -177,7 +188,9 @@ function checkColumns(columns: readonly object[], stated: Json): void {
 
 /** Each Tuple in the data has the format that the reply states; fields are compared by name. */
 function checkFormats(data: unknown, stated: Json): void {
-  const formats = Object.fromEntries(((stated as { $map?: [number, Json[]][] }).$map ?? []).map(([id, fields]) => [id, fields]))
+  const formats = Object.fromEntries(
+    ((stated as { $map?: [number, Json[]][] }).$map ?? []).map(([id, fields]) => [id, fields]),
+  )
   const tuples = (data as unknown[]).flat().filter((value) => value instanceof Tuple)
   for (const tuple of tuples) {
     const [expected] = Object.values(formats) as Record<string, Json>[][]
@@ -240,7 +253,8 @@ function sameTagged(actual: unknown, stated: { readonly [key: string]: Json }, w
   } else {
     assert.ok(typeof actual === 'object' && actual !== null && !(actual instanceof Map), `${where} is no object`)
     assert.deepEqual(Object.keys(actual), Object.keys(stated), where)
-    for (const [key, value] of Object.entries(stated)) same((actual as Record<string, unknown>)[key], value, `${where}.${key}`)
+    for (const [key, value] of Object.entries(stated))
+      same((actual as Record<string, unknown>)[key], value, `${where}.${key}`)
   }
 }
 
@@ -280,5 +294,9 @@ function sameExtension(actual: unknown, stated: { readonly [key: string]: Json }
     assert.equal(actual.adjust, ['excess', 'none', 'last'][adjust as number], where)
     for (const [unit, value] of Object.entries(units)) same(actual[unit as 'year'], value, `${where}.${unit}`)
   } else assert.ok(actual instanceof Extension && actual.type === type, where)
-  assert.equal(encodeValue(actual).toString('hex'), encodeValue(new Extension(type, payload)).toString('hex'), `${where} goes back`)
+  assert.equal(
+    encodeValue(actual).toString('hex'),
+    encodeValue(new Extension(type, payload)).toString('hex'),
+    `${where} goes back`,
+  )
 }

@@ -1,6 +1,17 @@
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'
-import { ByteString, Datetime, Decimal, decodeValue, Double, encodeValue, Extension, Float, Interval, Uuid } from '../src/index.js'
+import {
+  ByteString,
+  Datetime,
+  Decimal,
+  decodeValue,
+  Double,
+  encodeValue,
+  Extension,
+  Float,
+  Interval,
+  Uuid,
+} from '../src/index.js'
 
 /** A frame captured from a real server, or one that was sent to it. */
 export interface Vector {
@@ -10,7 +21,12 @@ export interface Vector {
   readonly direction: 'request' | 'response' | 'event' | 'greeting'
   readonly hex: string
   readonly decoded: DecodedFrame
-  readonly inputs?: { readonly user: string; readonly password: string; readonly method: string; readonly salt_hex: string }
+  readonly inputs?: {
+    readonly user: string
+    readonly password: string
+    readonly method: string
+    readonly salt_hex: string
+  }
 }
 
 /** What a frame says, in the words of the vectors: keys by name, values as {@link Json}. */
@@ -25,7 +41,7 @@ export interface DecodedFrame {
 
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json }
 
-export const VECTOR_FILES: readonly string[] = readdirSync(new URL('./vectors/', import.meta.url))
+const VECTOR_FILES: readonly string[] = readdirSync(new URL('./vectors/', import.meta.url))
   .filter((file) => file !== 'timezones.json')
   .sort()
 
@@ -35,9 +51,9 @@ export function loadVectors(file: string): Vector[] {
 
 /** Every frame of every file, with the file's name in front of the frame's. */
 export function allFrames(): { readonly title: string; readonly vector: Vector }[] {
-  return VECTOR_FILES.flatMap((file) => loadVectors(file).map((vector) => ({ title: `${file} ${vector.name}`, vector }))).filter(
-    ({ vector }) => vector.direction !== 'greeting',
-  )
+  return VECTOR_FILES.flatMap((file) =>
+    loadVectors(file).map((vector) => ({ title: `${file} ${vector.name}`, vector })),
+  ).filter(({ vector }) => vector.direction !== 'greeting')
 }
 
 /** The value a vector describes, written so that our encoder gives exactly the form it names. */
@@ -50,7 +66,8 @@ export function valueOf(json: Json): unknown {
   if ('$float' in tagged) return new Float(Number(tagged['$float']))
   if ('$bin' in tagged) return Buffer.from(tagged['$bin'] as string, 'hex')
   if ('$strhex' in tagged) return new ByteString(Buffer.from(tagged['$strhex'] as string, 'hex'))
-  if ('$map' in tagged) return new Map((tagged['$map'] as [Json, Json][]).map(([key, value]) => [valueOf(key), valueOf(value)]))
+  if ('$map' in tagged)
+    return new Map((tagged['$map'] as [Json, Json][]).map(([key, value]) => [valueOf(key), valueOf(value)]))
   if ('$ext' in tagged) return extensionOf(tagged)
   return Object.fromEntries(Object.entries(tagged).map(([key, value]) => [key, valueOf(value)]))
 }

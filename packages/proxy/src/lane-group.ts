@@ -142,7 +142,7 @@ export class LaneGroup implements LaneOwner {
       return
     }
     // One prober for all: while the target is known to be down, its monitor tells us when to try.
-    if (this.target.state !== 'down') void this.#open()
+    if (this.target.state !== 'down' && this.target.state !== 'stopping') void this.#open()
   }
 
   async #open(): Promise<void> {

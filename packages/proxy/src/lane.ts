@@ -10,6 +10,7 @@ import { LaneWriter } from './lane-writer.js'
 import type { ResolvedLimits } from './limits.js'
 import type { QueuedRequest, ReplyNote } from './request-queue.js'
 import { type SlotEntry, SlotFlag, SlotTable } from './slot-table.js'
+import { StatementRefs } from './statements.js'
 
 /** Who asked for something on a lane: a client, or a part of the proxy. */
 export interface LaneUser {
@@ -44,6 +45,12 @@ export interface LaneMember extends FairMember, LaneUser {
   evicted(): void
 }
 
+/** A stream that may hold a transaction on a lane. */
+export interface LaneStream {
+  readonly isTransaction: boolean
+  laneLost(cause: OrbweaverError): void
+}
+
 /** What a lane reports to whoever opened it. */
 export interface LaneOwner {
   readonly clock: Clock
@@ -71,6 +78,10 @@ export class Lane implements ChannelSink {
   #rwInFlight = 0
   #lastStreamId = 0
   #unexpected = 0
+  #drainReason = new Error('the lane was drained')
+  /** Streams with requests in flight or a transaction: they stay here, also while the lane drains. */
+  readonly streams = new Set<LaneStream>()
+  readonly statements = new StatementRefs()
   /** Instants on the clock. */
   lastReceivedAt: number
   lastUsedAt: number
@@ -182,12 +193,25 @@ export class Lane implements ChannelSink {
     return ++this.#lastStreamId
   }
 
-  /** Takes no new requests, and ends when those in flight are answered. */
+  /** A stream has nothing in flight and no transaction any more. */
+  streamEnded(stream: LaneStream): void {
+    this.streams.delete(stream)
+    this.#endIfDrained()
+    if (this.streams.size === 0 && this.#rwInFlight === 0) this.#owner.laneQuiet(this)
+  }
+
+  /** Takes only requests of streams that are here, and ends when all is answered and no transaction is open. */
   drainAndClose(why: Error): void {
     if (this.#state !== 'open') return
     this.#state = 'draining'
+    this.#drainReason = why
     this.evictAll()
-    if (this.slots.used === 0) this.destroy(why)
+    this.#endIfDrained()
+  }
+
+  /** A client has gone: nobody gets its replies. */
+  orphan(user: LaneUser): void {
+    this.slots.orphan(user)
   }
 
   destroy(cause: Error): void {
@@ -257,6 +281,8 @@ export class Lane implements ChannelSink {
       user?.lost(this.#answer, cause)
     }
     this.#rwInFlight = 0
+    for (const stream of this.streams) stream.laneLost(cause)
+    this.streams.clear()
     this.#owner.laneClosed(this, cause)
     this.evictAll()
     this.#owner.laneQuiet(this)
@@ -289,7 +315,7 @@ export class Lane implements ChannelSink {
 
   get #canTake(): boolean {
     return (
-      this.#state === 'open' &&
+      this.#state !== 'closed' &&
       !this.#isCongested &&
       !this.slots.isFull &&
       // One request larger than the limit must pass as well.
@@ -373,9 +399,13 @@ export class Lane implements ChannelSink {
   }
 
   #afterReply(): void {
-    if (this.#rwInFlight === 0) this.#owner.laneQuiet(this)
-    if (this.#state === 'draining' && this.slots.used === 0) this.destroy(new Error('the lane was drained'))
-    else if (this.#ring.size > 0) this.#pumpSoon()
+    if (this.#rwInFlight === 0 && this.streams.size === 0) this.#owner.laneQuiet(this)
+    this.#endIfDrained()
+    if (this.#ring.size > 0) this.#pumpSoon()
+  }
+
+  #endIfDrained(): void {
+    if (this.#state === 'draining' && this.slots.used === 0 && this.streams.size === 0) this.destroy(this.#drainReason)
   }
 }
 

@@ -74,6 +74,11 @@ export class Monitor implements ChannelSink {
     this.#channel = undefined
   }
 
+  /** Closes the connection of now and looks for the next one: the server is waiting for us to go. */
+  leave(): void {
+    this.#channel?.destroy(new Error('it is shutting down'))
+  }
+
   /** The last value of a key on the connection of now; undefined: none was received. */
   valueOf(key: string): WatchedValue | undefined {
     return this.#keys.get(key)

@@ -1,5 +1,14 @@
 /* Frames the proxy answers with itself, in the layout a server uses. */
-import { type BodyWriter, type BoxError, FrameWriter, Key, RequestType, writeErrorBody } from '@orbweaver/iproto'
+import {
+  type BodyWriter,
+  type BoxError,
+  FrameHeader,
+  FrameWriter,
+  Key,
+  patchReplySync,
+  RequestType,
+  writeErrorBody,
+} from '@orbweaver/iproto'
 
 /** Where an answer goes: the sync of the request it belongs to. */
 export interface SyncHalves {
@@ -9,6 +18,7 @@ export interface SyncHalves {
 
 /** Small replies share a slab; what `take` gives belongs to whoever it is written to. */
 const writer = new FrameWriter({ slabBytes: 16_384 })
+const header = new FrameHeader()
 
 /** @param schemaVersion - the last one seen: clients reload their schema when it changes */
 export function errorReply(to: SyncHalves, schemaVersion: number, error: BoxError): Buffer[] {
@@ -21,6 +31,19 @@ export function errorReply(to: SyncHalves, schemaVersion: number, error: BoxErro
 export function okReply(to: SyncHalves, schemaVersion: number, body: (out: BodyWriter) => void = emptyBody): Buffer[] {
   writer.beginReply(RequestType.ok, to.syncHigh, to.syncLow, schemaVersion)
   body(writer)
+  writer.end()
+  return writer.take()
+}
+
+/**
+ * A reply of a target under another sync: eight bytes are written over where a server puts them, in a new frame where a
+ * server lays its header out in another way.
+ */
+export function readdressed(frame: Buffer, to: SyncHalves): Buffer[] {
+  if (patchReplySync(frame, to.syncHigh, to.syncLow)) return [frame]
+  header.read(frame)
+  writer.beginReply(header.type, to.syncHigh, to.syncLow, header.schemaVersion ?? 1)
+  writer.raw(frame.subarray(header.bodyStart, header.bodyEnd))
   writer.end()
   return writer.take()
 }

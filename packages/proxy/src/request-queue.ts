@@ -80,6 +80,36 @@ export class RequestQueue {
     return request
   }
 
+  /** Puts everything of another queue in front, which is empty then. */
+  prepend(other: RequestQueue): void {
+    if (other.size === 0) return
+    this.#items = [...other.#items.slice(other.#first), ...this.#items.slice(this.#first)]
+    this.#first = 0
+    this.#bytes += other.#bytes
+    other.clear()
+  }
+
+  /** Takes out what `picks` says yes to. @param picks - sees the requests in order */
+  extract(picks: (request: QueuedRequest) => boolean): QueuedRequest[] {
+    const taken: QueuedRequest[] = []
+    const kept: QueuedRequest[] = []
+    for (const request of this.#items.slice(this.#first)) {
+      if (request === undefined) continue
+      if (picks(request)) taken.push(request)
+      else kept.push(request)
+    }
+    if (taken.length === 0) return taken
+    this.#items = kept
+    this.#first = 0
+    for (const request of taken) this.#bytes -= request.bytes
+    return taken
+  }
+
+  hasStream(streamId: bigint | number): boolean {
+    for (let i = this.#first; i < this.#items.length; i++) if (this.#items[i]?.streamId === streamId) return true
+    return false
+  }
+
   clear(): void {
     this.#items = []
     this.#first = 0

@@ -41,11 +41,11 @@ export class Target implements MonitorOwner {
   readonly weight: number
   readonly #owner: TargetOwner
   readonly #groups = new Map<string, LaneGroup>()
-  readonly #groupOf = new Map<Lane, LaneGroup>()
   readonly #monitor: Monitor
   readonly #stop = new AbortController()
   #state: TargetState = 'unknown'
   #lastLaneId = 0
+  #cancelStopping: (() => void) | undefined
   #isSettled = false
   #whenSettled: (() => void)[] = []
   /** Of the greeting and ID of the last contact; undefined before the first. */
@@ -56,8 +56,6 @@ export class Target implements MonitorOwner {
   isReadonly: boolean | undefined
   term: number | undefined
   lastFailure: string | undefined
-  /** Transactions that clients hold open on it. */
-  openTransactions = 0
 
   constructor(name: string, definition: { address: Address; weight: number }, owner: TargetOwner) {
     this.name = name
@@ -110,14 +108,24 @@ export class Target implements MonitorOwner {
     return new Promise((resolve) => this.#whenSettled.push(resolve))
   }
 
-  group(login: Login, mask: readonly number[]): LaneGroup {
-    const key = `${login.id}|${mask.join()}`
+  /**
+   * The lanes for clients of this login and mask.
+   * @param owner - set: lanes of one client alone, by a name of that client's; end them with `dissolve`
+   */
+  group(login: Login, mask: readonly number[], owner = ''): LaneGroup {
+    const key = `${login.id}|${mask.join()}|${owner}`
     let group = this.#groups.get(key)
     if (group === undefined) {
       group = new LaneGroup(this, login, mask)
       this.#groups.set(key, group)
     }
     return group
+  }
+
+  /** Ends the lanes of one client alone, at once. */
+  dissolve(group: LaneGroup, why: Error): void {
+    for (const [key, known] of this.#groups) if (known === group) this.#groups.delete(key)
+    group.close(why)
   }
 
   groups(): LaneGroup[] {
@@ -128,11 +136,10 @@ export class Target implements MonitorOwner {
     for (const group of this.#groups.values()) yield* group.lanes
   }
 
-  /** Requests in flight that a failover waits for. */
-  get rwInFlight(): number {
-    let sum = 0
-    for (const lane of this.lanes()) sum += lane.rwInFlight
-    return sum
+  /** Nothing that a failover waits for is in flight, and no transaction is open. */
+  get isQuiet(): boolean {
+    for (const lane of this.lanes()) if (lane.rwInFlight > 0 || lane.streams.size > 0) return false
+    return true
   }
 
   /** The secret of a login is gone: nothing can be opened with it any more. */
@@ -146,6 +153,7 @@ export class Target implements MonitorOwner {
 
   close(cause: Error): void {
     this.#stop.abort(cause)
+    this.#cancelStopping?.()
     this.#monitor.stop()
     for (const group of this.#groups.values()) group.close(cause)
     this.#settle()
@@ -252,8 +260,8 @@ export class Target implements MonitorOwner {
   }
 
   laneClosed(lane: Lane, cause: Error): void {
-    this.#groupOf.delete(lane)
     this.#owner.laneClosed(lane, this, cause)
+    this.#leaveIfDone()
   }
 
   laneQuiet(): void {
@@ -266,10 +274,18 @@ export class Target implements MonitorOwner {
     this.#become('stopping')
     const why = new Error(`target ${this.name} is shutting down`)
     for (const group of this.#groups.values()) group.drainAndClose(why)
-    this.clock.schedule(this.limits.backendStopMs, () => {
+    this.#cancelStopping = this.clock.schedule(this.limits.backendStopMs, () => {
       if (this.#state !== 'stopping') return
       for (const group of this.#groups.values()) group.destroyLanes(why)
     })
+    this.#leaveIfDone()
+  }
+
+  /** The server waits for every session that watches its end, the monitor's too. */
+  #leaveIfDone(): void {
+    if (this.#state !== 'stopping') return
+    for (const _lane of this.lanes()) return
+    this.#monitor.leave()
   }
 
   #become(state: TargetState): void {

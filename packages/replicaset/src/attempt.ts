@@ -45,6 +45,8 @@ export interface Attempt {
   readonly orderKey: string | undefined
   /** Ends the wait at once, with `RequestAbortedError`. Only looked at while it waits: what is sent has the signal of its send. */
   readonly signal?: AbortSignal | undefined
+  /** For reads: do not ask an instance that is farther behind the master, or about which that is not known. */
+  readonly maxLagMs?: number | undefined
   /** It belongs to a stream that may hold a transaction: never held, never sent again. */
   readonly inStream?: boolean
   /**

@@ -1,5 +1,8 @@
-/** What a replicaset itself answers. All of these mean that nothing was executed. */
-import { OrbweaverError } from '@orbweaver/iproto'
+/**
+ * What a replicaset itself answers. Nothing was executed, unless the request had been declared repeatable, was sent, and its
+ * outcome got lost while it was to be repeated: then `executed` is `unknown`.
+ */
+import { type Executed, OrbweaverError } from '@orbweaver/iproto'
 
 /** Why one instance could not take a request, in words. */
 export interface InstanceReason {
@@ -14,8 +17,10 @@ export interface ReplicasetErrorDetails extends ErrorOptions {
   readonly instances: readonly InstanceReason[]
   /** How long the request waited in the window, over all its waits. */
   readonly bufferedMs: number
-  /** Why it had to wait; one of the reasons of `WindowReason`, or `starting`, `no instance`. */
+  /** Why it had to wait, see `WindowReason`. */
   readonly reason: string
+  /** Default `no`. */
+  readonly executed?: Executed
 }
 
 /** What all errors of this package carry. `cause` is the refusal or failure that made the request wait, if there was one. */
@@ -28,7 +33,7 @@ export abstract class ReplicasetError extends OrbweaverError {
 
   constructor(what: string, details: ReplicasetErrorDetails) {
     super(`${what}${listOf(details.instances)}`, {
-      executed: 'no',
+      executed: details.executed ?? 'no',
       ...(details.cause === undefined ? {} : { cause: details.cause }),
     })
     this.replicasetId = details.replicasetId

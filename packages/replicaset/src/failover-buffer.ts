@@ -114,19 +114,28 @@ export class FailoverBuffer {
     return orderKey !== undefined && (this.queue.hasKey(orderKey) || this.#drainingKeys.has(orderKey))
   }
 
-  /** Takes a write that finds no master. Always ends in `run` or `giveUp`, the latter maybe at once. */
-  hold(held: Held, reason: WindowReason): void {
+  /**
+   * Takes a write that finds no master; `run` or `giveUp` follows, the latter maybe at once.
+   * @returns why it is not taken: then nothing follows
+   */
+  hold(held: Held, reason: WindowReason): SkipReason | undefined {
     this.counts.asked += 1
     const skip = this.#skip(held)
     if (skip !== undefined) {
       this.counts.skipped[skip] += 1
-      this.#host.giveUp(held, { type: 'skipped', why: skip }, reason)
-      return
+      return skip
     }
     if (this.#state === 'idle') this.#lastReason = reason
-    if (!this.queue.add(held)) return
+    if (!this.queue.add(held)) return undefined
     if (this.#state !== 'buffering') this.#open(reason)
     if (this.#window !== undefined) this.#window.entries += 1
+    return undefined
+  }
+
+  /** A write was refused too often to be sent again. */
+  exhausted(): void {
+    this.counts.asked += 1
+    this.counts.skipped.attempts += 1
   }
 
   /** Takes a write that must follow others of its key. */

@@ -28,6 +28,10 @@ export interface Held {
   readonly limitMs: number
   /** Times it was run. */
   dispatches: number
+  /** The epoch it was last run under; 0: never. */
+  epoch: number
+  /** It was run, and nothing proves that this had no effect. */
+  mayHaveRun: boolean
   /** The last refusal or failure. */
   cause: OrbweaverError | undefined
   /** Instances a read was refused by since it last waited. */

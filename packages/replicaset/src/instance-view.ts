@@ -25,6 +25,8 @@ export interface InstanceView {
   readonly term: number | undefined
   /** Writable by `box.status`, its `box.election` still outstanding. */
   readonly claimTermPending: boolean
+  /** Does not serve anything yet, writable or not. */
+  readonly loading: boolean
   /** Announced its shutdown in this generation. */
   readonly stopping: boolean
   /** Does not answer pings. */
@@ -63,14 +65,14 @@ export type InstanceNews =
   | { readonly type: 'disconnected'; readonly reason: string }
   /** A value that says nothing: nil, `{}`, an unexpected shape. */
   | { readonly type: 'badEvent' }
-  | { readonly type: 'status'; readonly isRo: boolean }
+  | { readonly type: 'status'; readonly isRo: boolean; readonly isLoading: boolean }
   | { readonly type: 'election'; readonly isRo: boolean; readonly term: number }
   | { readonly type: 'configuredMaster'; readonly is: boolean | undefined }
   /** `look` is the number the poll was sent with. */
   | { readonly type: 'poll'; readonly look: number; readonly isRo: boolean; readonly term: number | undefined }
   | { readonly type: 'pollFailed'; readonly look: number; readonly reason: string }
   /** `isRo` undefined: the status was unusable. */
-  | { readonly type: 'fence'; readonly look: number; readonly isRo: boolean | undefined; readonly term: number | undefined }
+  | { readonly type: 'fence'; readonly look: number; readonly isRo: boolean | undefined; readonly isLoading: boolean; readonly term: number | undefined }
   | { readonly type: 'shutdown' }
   | { readonly type: 'pingOverdue' }
   | { readonly type: 'answered' }
@@ -149,6 +151,7 @@ const FORGOTTEN = {
   ro: undefined,
   term: undefined,
   claimTermPending: false,
+  loading: false,
   stopping: false,
   silent: false,
   refused: false,
@@ -190,12 +193,13 @@ const noted: Rule<NewsOf<'badEvent'>> = (view) => to(view, { unknownReason: 'say
 /** A claim may be older than the refusal whose fence is out. */
 const mayClaim = (view: InstanceView, look?: number): boolean => view.fence === undefined || (look !== undefined && look >= view.fence)
 
-const statusRo: Rule<NewsOf<'status'>> = (view) => to(view, { ro: true, claimTermPending: false, heard: true, unknownReason: undefined })
+const statusRo: Rule<NewsOf<'status'>> = (view, { isLoading }) =>
+  to(view, { ro: true, loading: isLoading, claimTermPending: false, heard: true, unknownReason: undefined })
 
 const status: Rule<NewsOf<'status'>> = (view, news, context) => {
   if (news.isRo) return statusRo(view, news, context)
   if (!mayClaim(view)) return to(view, { heard: true })
-  return to(view, { ro: false, claimTermPending: true, heard: true, unknownReason: undefined, refused: false })
+  return to(view, { ro: false, loading: false, claimTermPending: true, heard: true, unknownReason: undefined, refused: false })
 }
 
 /** The same claim delivered again: nothing new, and no election value will follow it. */
@@ -229,9 +233,9 @@ const maybeUnknown: Rule<NewsOf<'pollFailed'>> = (view, news, context) => {
   return to(view, { pollFailures: view.pollFailures + 1 })
 }
 
-const fence: Rule<NewsOf<'fence'>> = (view, { look, isRo, term }) => {
+const fence: Rule<NewsOf<'fence'>> = (view, { look, isRo, isLoading, term }) => {
   if (view.fence !== undefined && look < view.fence) return same(view)
-  const answered = { fence: undefined, ...(term === undefined ? {} : { term }) }
+  const answered = { fence: undefined, loading: isLoading, ...(term === undefined ? {} : { term }) }
   if (isRo === undefined) return to(view, { ...answered, ro: undefined, claimTermPending: false, refused: false, unknownReason: 'says nothing usable about itself' })
   return to(view, { ...answered, ro: isRo, claimTermPending: false, refused: false, heard: true, unknownReason: undefined })
 }

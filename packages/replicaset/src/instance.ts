@@ -23,7 +23,6 @@ import {
   isOrbweaverError,
   type OrbweaverError,
   pingRequest,
-  type Reply,
   type Request,
   UnsupportedFeatureError,
   watchOnceRequest,
@@ -88,13 +87,13 @@ export class Instance implements InstanceHandle {
   /** From the greeting. */
   serverVersion: string | undefined
   /** Reads leave it alone until then. */
-  restUntilMs = Number.NEGATIVE_INFINITY
+  restUntilMs: number = Number.NEGATIVE_INFINITY
   restReason: string | undefined
   /** Turn taking among balanced reads; written by the balancer only. */
   credit = 0
   upstreams: readonly UpstreamValue[] = []
   /** When `upstreams` was read. */
-  lagReadMs = Number.NEGATIVE_INFINITY
+  lagReadMs: number = Number.NEGATIVE_INFINITY
   /** Round trip of the last ping. */
   pingMs: number | undefined
   lastError: OrbweaverError | undefined
@@ -354,7 +353,7 @@ export class Instance implements InstanceHandle {
     const status = readStatus(value)
     this.#lastStatus = status
     if (status === undefined) this.#bad(WATCHED_KEYS.status)
-    else this.#owner.news(this, { type: 'status', isRo: status.isRo })
+    else this.#owner.news(this, { type: 'status', isRo: status.isRo, isLoading: status.isLoading })
   }
 
   #election(value: unknown): void {
@@ -428,7 +427,7 @@ export class Instance implements InstanceHandle {
 
   #fenceAnswered(look: number, status: StatusValue | undefined, election: ElectionValue | undefined): void {
     this.#heardNow()
-    this.#owner.news(this, { type: 'fence', look, isRo: status?.isRo, term: election?.term })
+    this.#owner.news(this, { type: 'fence', look, isRo: status?.isRo, isLoading: status?.isLoading ?? false, term: election?.term })
     if (election?.leader !== undefined) this.#owner.leaderSeen(this, election.leader)
     this.#owner.fenceAnswered(this)
   }

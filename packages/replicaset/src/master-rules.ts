@@ -20,6 +20,8 @@ export interface SelectionContext {
   readonly maxTerm: number
   readonly nowMs: number
   readonly onConflict: OnConflict
+  /** Whom an operator has just promoted: first among equal claims. */
+  readonly announced: string | undefined
   /** Whom to take among equal claims when the current master is none of them. */
   readonly preferred: string | undefined
   /** The configuration names the master: nobody is discovered. */
@@ -43,6 +45,7 @@ export function selectMaster(candidates: readonly Candidate[], context: Selectio
   const [only] = best
   if (only !== undefined && best.length === 1) return { kind: 'master', id: only.id, conflict: [] }
   const ids = best.map(({ id }) => id)
+  if (context.announced !== undefined && ids.includes(context.announced)) return { kind: 'master', id: context.announced, conflict: ids }
   if (context.onConflict === 'keep') {
     const kept = best.find(({ id, view }) => id === context.current?.id && view.generation === context.current.generation)
     if (kept !== undefined) return { kind: 'master', id: kept.id, conflict: ids }
@@ -96,7 +99,7 @@ export function whyNotMaster(view: InstanceView, maxTerm: number, nowMs: number)
 
 function configuredMaster(candidates: readonly Candidate[], id: string): Selection {
   const view = candidates.find((candidate) => candidate.id === id)?.view
-  const isUsable = view?.state === 'up' && !view.stopping && !view.silent && view.misidentified === undefined
+  const isUsable = view?.state === 'up' && !view.loading && !view.stopping && !view.silent && view.misidentified === undefined
   return isUsable ? { kind: 'master', id, conflict: [] } : { kind: 'none', stale: undefined }
 }
 

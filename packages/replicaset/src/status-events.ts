@@ -17,6 +17,8 @@ export interface StatusValue {
   /** True for any reason to refuse writes, and while the instance does not run yet (`loading`, `orphan`, `hot_standby`). */
   readonly isRo: boolean
   readonly status: string | undefined
+  /** It serves nothing yet. */
+  readonly isLoading: boolean
 }
 
 /** `box.election`: `{term, role, is_ro, leader}`. A replica without elections has `{}` here until its `is_ro` first changes. */
@@ -57,7 +59,7 @@ export function readStatus(value: unknown): StatusValue | undefined {
   if (typeof isRo !== 'boolean') return undefined
   const status = field(value, 'status')
   const text = typeof status === 'string' ? status : undefined
-  return { isRo: isRo || (text !== undefined && text !== 'running'), status: text }
+  return { isRo: isRo || (text !== undefined && text !== 'running'), status: text, isLoading: text === 'loading' }
 }
 
 /** @returns undefined when the value is no election state */

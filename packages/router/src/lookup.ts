@@ -42,18 +42,18 @@ export class BucketLookup {
       running.deadline = Math.max(running.deadline, deadline)
       return running.promise
     }
-    const search: Search = { promise: this.#search(bucketId, () => search.deadline), deadline }
+    const patience = { deadline }
+    const search: Search = Object.assign(patience, { promise: this.#search(bucketId, patience) })
     this.#searches.set(bucketId, search)
     return search.promise
   }
 
-  async #search(bucketId: number, deadline: () => number): Promise<RoutedSet> {
+  async #search(bucketId: number, patience: { readonly deadline: number }): Promise<RoutedSet> {
     try {
       for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
-        const { found, answers } = await this.#round(bucketId, deadline())
+        const { found, answers } = await this.#round(bucketId, patience.deadline)
         if (found !== undefined) return found
-        const left = deadline() - this.#clock.now()
-        if (left <= pause) throw new NoRouteError(bucketId, answers)
+        if (patience.deadline - this.#clock.now() <= pause) throw new NoRouteError(bucketId, answers)
         await new Promise<void>((resolve) => this.#clock.schedule(pause, resolve))
       }
     } finally {

@@ -167,7 +167,7 @@ async function refBuckets(
 }
 
 function isHeld(reply: BucketsRefReply): boolean {
-  return reply.isDone
+  return reply.isReferenced
 }
 
 async function grouped(
@@ -245,7 +245,7 @@ async function mapAll(
           },
         )
       }
-      return [ref.set.id, [...values]] as const
+      return [ref.set.id, [...values]] as [string, unknown[]]
     }),
   )
   return new Map(results)

@@ -28,7 +28,7 @@ export class Topology {
         holdBudget,
         environment,
         ...(config.zone === undefined ? {} : { zone: config.zone }),
-        zoneWeights: (from, to) => zoneDistance(config, from, to),
+        zoneWeights: (from, to) => zoneDistance(config.weights ?? [], from, to),
       })
       const set: RoutedSet = { index: this.#byIndex.length, id: definition.id, replicaset }
       this.#byIndex.push(set)

@@ -20,7 +20,7 @@ export function orbweaverCodec(benchCase: CodecCase): Promise<Subject> {
 /** msgpackr alone, with the settings that give the same values for the same bytes. */
 export function msgpackrCodec(benchCase: CodecCase): Promise<Subject> {
   const packr = new Packr({ useRecords: false })
-  const unpackr = new Unpackr({ useRecords: false, int64AsType: 'auto' })
+  const unpackr = new Unpackr({ useRecords: false })
   return codecSubject(benchCase, {
     encode: (value) => packr.pack(value),
     decode: (bytes) => unpackr.unpack(bytes) as unknown,
@@ -30,13 +30,15 @@ export function msgpackrCodec(benchCase: CodecCase): Promise<Subject> {
 /** The codec that tarantool-driver uses: the copy that is installed for it. */
 export function msgpackLiteCodec(benchCase: CodecCase): Promise<Subject> {
   const ownRequire = createRequire(import.meta.url)
-  const { encode, decode } = createRequire(ownRequire.resolve('tarantool-driver'))('msgpack-lite') as Codec
-  return codecSubject(benchCase, { encode: (value) => encode(value), decode: (bytes) => decode(bytes) })
+  const codec = createRequire(ownRequire.resolve('tarantool-driver'))('msgpack-lite') as Codec
+  return codecSubject(benchCase, codec)
 }
 
 function codecSubject({ direction, rows, fields }: CodecCase, codec: Codec): Promise<Subject> {
   const value =
-    rows === 1 ? wideRow(1) : Array.from({ length: rows }, (_, i) => (fields === 10 ? wideRow(i + 1) : narrowRow(i + 1)))
+    rows === 1
+      ? wideRow(1)
+      : Array.from({ length: rows }, (_, i) => (fields === 10 ? wideRow(i + 1) : narrowRow(i + 1)))
   // All decode the same bytes, in a buffer of their own as a received chunk is.
   const bytes = Buffer.from(encodeValue(value))
   // What is left here keeps the result alive, so that no compiler finds the work useless.

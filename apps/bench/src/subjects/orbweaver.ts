@@ -8,7 +8,11 @@ import type { Subject } from './subject.js'
 export type Timeouts = 'default' | 'none' | 'each'
 
 /** The connection of this project, as an application uses it. */
-export async function orbweaverSubject({ operation, inFlight }: WireCase, port: number, timeouts: Timeouts): Promise<Subject> {
+export async function orbweaverSubject(
+  { operation, inFlight }: WireCase,
+  port: number,
+  timeouts: Timeouts,
+): Promise<Subject> {
   const connection = await connect({ uri: `127.0.0.1:${port}`, reconnect: false })
   const request = timeouts === 'default' ? REQUESTS[operation](connection) : timedSelect(connection, timeouts)
   return { round: (seconds, patienceMs) => promiseRound(request, { inFlight, seconds, patienceMs }) }

@@ -1,6 +1,13 @@
 import { once } from 'node:events'
 import { createConnection, type Socket } from 'node:net'
-import { callRequest, FrameWriter, GREETING_BYTES, replaceRequest, type Request, selectRequest } from '@orbweaver/iproto'
+import {
+  callRequest,
+  FrameWriter,
+  GREETING_BYTES,
+  replaceRequest,
+  type Request,
+  selectRequest,
+} from '@orbweaver/iproto'
 import type { WireCase, WireOperation } from '../cases.js'
 import { keyAt, SPACE_ID, wideRow } from '../fixture.js'
 import { type Round, SAMPLE_EVERY, Stopwatch } from '../round.js'
@@ -83,7 +90,8 @@ class RawClient {
         this.#send(count)
       }
       this.#onFrames = (count) => {
-        for (let passed = samplesIn(answered, count); passed > 0; passed -= 1) samplesMs.push(performance.now() - askedMs.shift()!)
+        for (let passed = samplesIn(answered, count); passed > 0; passed -= 1)
+          samplesMs.push(performance.now() - askedMs.shift()!)
         answered += count
         if (!isOver) send(count)
         else if (answered === sent) finish()

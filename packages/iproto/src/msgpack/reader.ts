@@ -20,12 +20,7 @@ import { ByteString, Double, Extension, Float } from './wrappers.js'
  * passing it down. Numbers of up to 32 bits are read without a look at `end`: whoever overruns it is found out at the end of the value,
  * and before anything of a size is read.
  */
-export function readExactly(
-  source: Buffer,
-  start: number,
-  stop: number,
-  options: DecodeOptions,
-): unknown {
+export function readExactly(source: Buffer, start: number, stop: number, options: DecodeOptions): unknown {
   bytes = source
   if (source !== viewed) openView(source)
   position = start

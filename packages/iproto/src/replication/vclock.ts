@@ -22,7 +22,9 @@ export function writeVclock(out: BodyWriter, vclock: Vclock): void {
  */
 export function vclockOf(value: unknown): Vclock {
   if (!(value instanceof Map)) {
-    if (typeof value === 'object' && value !== null && Object.keys(value).length === 0) return new Map()
+    const isEmptyMap =
+      typeof value === 'object' && value !== null && !Array.isArray(value) && Object.keys(value).length === 0
+    if (isEmptyMap) return new Map()
     throw new MalformedFrameError('A vclock is not a map')
   }
   for (const [id, lsn] of value as ReadonlyMap<unknown, unknown>) {

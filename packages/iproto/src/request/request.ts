@@ -46,7 +46,7 @@ export function assertArray(value: unknown, name: string): asserts value is read
 }
 
 function kindOf(value: unknown): string {
-  if (value === null) return 'null'
+  if (value === null || value === undefined) return String(value)
   return typeof value === 'object' ? `an object (${value.constructor?.name ?? 'no prototype'})` : `a ${typeof value}`
 }
 

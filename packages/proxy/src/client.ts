@@ -1,0 +1,792 @@
+/*
+ * One client: its requests in the order they came, whom it has proved to be, what was promised to it, and on which lanes it
+ * has something in flight. Says for the request at the front where it goes; the lane says when.
+ */
+import type { LargeFrame } from '@orbweaver/connection'
+import { BodyReader, type BoxError, Key, type OrbweaverError, patchReplySync, RequestType } from '@orbweaver/iproto'
+import type { ClientSession, InboundFrame } from '@orbweaver/server'
+import { asBoxError } from './auth.js'
+import type { ClientHost } from './client-host.js'
+import { ClientSql, type SqlHost, type SqlVerdict } from './client-sql.js'
+import { proxyErrors } from './errors.js'
+import type { GateMember } from './gate.js'
+import type { Lane, LaneAnswer, LaneMember } from './lane.js'
+import type { LaneGroup, LaneWaiter } from './lane-group.js'
+import type { Login } from './login.js'
+import { errorReply, okReply, readdressed, type SyncHalves } from './reply.js'
+import { QueuedRequest, RequestQueue } from './request-queue.js'
+import {
+  changesSession,
+  IN_STREAM,
+  isForwardable,
+  isSessionSettingsDml,
+  isStorageRefCall,
+  Kind,
+  kindOf,
+} from './routing.js'
+import { SlotFlag } from './slot-table.js'
+import { ClientStreams, type StreamsHost } from './streams.js'
+import { ENCODING_FEATURES } from './target.js'
+
+/** Where the request at the front goes: a lane, nowhere yet, or nowhere any more. */
+type Place = Lane | 'wait' | 'answered'
+
+/** Why a client has a connection of its own. Closed list: it is a metric label. */
+export type PinReason = 'session_settings' | 'session_mode' | 'statements'
+
+/** What a client is doing, for people. */
+export type Activity = 'idle' | 'active' | 'queued' | 'paused' | 'pinned'
+
+export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, SqlHost {
+  readonly session: ClientSession
+  readonly streams: ClientStreams
+  login: Login
+  deficit = 0
+  weight: number
+  readonly #host: ClientHost
+  readonly #queue = new RequestQueue()
+  /** While the main queue waits at the gate: requests of transactions begun before, which have to end for it to open. */
+  readonly #express = new RequestQueue()
+  readonly #sql: ClientSql
+  /** Of the features agreed on, those that change what a target sends. */
+  #mask: readonly number[] = NO_MASK
+  #inFlight = 0
+  /** Lane of the requests in flight at the master: those behind them go there too, so that they arrive in order. */
+  #lane: Lane | undefined
+  #onLane = 0
+  #readLane: Lane | undefined
+  #onReadLane = 0
+  #lastWriteAt = Number.NEGATIVE_INFINITY
+  /** The ring it stands in, and what else it waits for. */
+  #ring: Lane | undefined
+  #group: LaneGroup | undefined
+  #cancelGroupWait: (() => void) | undefined
+  #isAtGate = false
+  #cancelGateWait: (() => void) | undefined
+  #awaitsIdle = false
+  #holds = 0
+  #isReadingPaused = false
+  #stage: 'here' | 'leaving' | 'left' = 'here'
+  #failedLogins = 0
+  #pin: PinReason | undefined
+  #pinnedGroup: LaneGroup | undefined
+  #refGroup: LaneGroup | undefined
+  /** A large reply is being passed on in pieces: others wait behind it. */
+  #isStreaming = false
+  #behindStream: Uint8Array[] = []
+
+  constructor(session: ClientSession, host: ClientHost) {
+    this.session = session
+    this.#host = host
+    this.login = host.guest
+    host.guest.clients++
+    this.weight = host.weightOf('guest')
+    this.streams = new ClientStreams(this)
+    this.#sql = new ClientSql(this)
+    if (host.isSessionMode('guest')) this.#pin = 'session_mode'
+  }
+
+  get inFlight(): number {
+    return this.#inFlight
+  }
+
+  get backlog(): number {
+    return this.#queue.size + this.#express.size
+  }
+
+  get backlogBytes(): number {
+    return this.#queue.bytes + this.#express.bytes
+  }
+
+  /** Nothing of it is under way. */
+  get isIdle(): boolean {
+    return this.#inFlight === 0 && this.backlog === 0 && this.#holds === 0
+  }
+
+  get pin(): PinReason | undefined {
+    return this.#pin
+  }
+
+  get activity(): Activity {
+    if (this.#pin !== undefined) return 'pinned'
+    if (this.#isAtGate) return 'paused'
+    if (this.backlog > 0) return 'queued'
+    return this.#inFlight > 0 ? 'active' : 'idle'
+  }
+
+  get clock(): ClientHost['clock'] {
+    return this.#host.clock
+  }
+
+  get idleInTransactionMs(): number {
+    return this.#host.limits.idleInTransactionMs
+  }
+
+  // ---- what the client sends ----------------------------------------------------------------------------------------
+
+  frame(frame: InboundFrame): void {
+    this.#host.counters.requests++
+    if (this.#host.isRefusing) {
+      this.#fail(frame, proxyErrors.shutdown())
+      return
+    }
+    const kind = kindOf(frame.type)
+    if (frame.streamId !== 0 && kind !== Kind.unknown && !IN_STREAM.has(frame.type)) {
+      this.#fail(frame, proxyErrors.notInStream(frame.type))
+      return
+    }
+    switch (kind) {
+      case Kind.watch:
+      case Kind.unwatch:
+        this.#watch(frame, kind === Kind.watch)
+        return
+      case Kind.replication:
+        this.#fail(frame, proxyErrors.replication())
+        return
+      case Kind.unknown:
+        if (this.#host.forwardUnknown && isForwardable(frame.type)) break
+        this.#fail(frame, proxyErrors.unknownType(frame.type))
+        return
+      case Kind.login:
+      case Kind.identify:
+        // What comes behind may have another size limit, another user, other features: not read before this is answered.
+        this.session.pauseReading()
+        break
+      default:
+        break
+    }
+    this.#enqueue(new QueuedRequest(frame, this.#host.clock.now()))
+  }
+
+  /**
+   * Its connection has ended.
+   * @param isOrderly - it only said that it would send no more: what it had sent is still carried out, as by a server
+   */
+  gone(isOrderly: boolean): void {
+    this.#stage = 'leaving'
+    if (!isOrderly) {
+      this.#queue.clear()
+      this.#express.clear()
+    }
+    this.#leaveIfDone()
+  }
+
+  #leaveIfDone(): void {
+    if (this.#stage !== 'leaving' || this.backlog > 0) return
+    this.#stage = 'left'
+    this.#withdraw()
+    this.streams.abandon()
+    this.#host.eachLane((lane) => {
+      lane.orphan(this)
+      this.#sql.forget(lane)
+    })
+    this.#dissolveGroups()
+    this.#host.clientLeft(this)
+  }
+
+  #enqueue(request: QueuedRequest): void {
+    const overtakes = this.#isAtGate && this.#mayOvertake(request)
+    if (overtakes) this.#express.push(request)
+    else this.#queue.push(request)
+    this.#watchBacklog()
+    this.schedule()
+  }
+
+  /** Parts of a transaction begun before go on while the gate is closed, unless one of its own waits there. */
+  #mayOvertake(request: QueuedRequest): boolean {
+    return request.streamId !== 0 && this.streams.passesGate(request) && !this.#queue.hasStream(request.streamId)
+  }
+
+  /** Whether to read on: nothing is lost when not, TCP tells the client to wait. */
+  #watchBacklog(): void {
+    const { maxInflightPerClient, maxBacklogBytes } = this.#host.limits
+    const requests = this.#inFlight + this.backlog
+    const bytes = this.backlogBytes
+    if (this.#isReadingPaused) {
+      if (requests > maxInflightPerClient / 2 || bytes > maxBacklogBytes / 2) return
+      this.#isReadingPaused = false
+      this.session.resumeReading()
+    } else if (
+      requests >= maxInflightPerClient ||
+      bytes >= maxBacklogBytes ||
+      (this.#isAtGate && this.#host.isPauseFull)
+    ) {
+      this.#isReadingPaused = true
+      this.#host.counters.readingPauses++
+      this.session.pauseReading()
+    }
+  }
+
+  // ---- where it goes ------------------------------------------------------------------------------------------------
+
+  /** Finds a place for the request at the front, unless it has one or waits for something. */
+  schedule(): void {
+    if (this.#ring !== undefined || this.#isWaiting) return
+    const lane = this.#nextPlace()
+    if (lane === undefined) return
+    this.#ring = lane
+    lane.enroll(this)
+  }
+
+  get nextBytes(): number {
+    return this.#peek()?.bytes ?? 0
+  }
+
+  sendNext(lane: Lane): boolean {
+    this.#ring = undefined
+    // Rules and roles may have changed while it stood in the ring.
+    if (this.#isWaiting || this.#nextPlace() !== lane) {
+      this.schedule()
+      return false
+    }
+    const request = this.#shift()
+    if (request === undefined) return false
+    request.note = undefined
+    if (kindOf(request.type) === Kind.prepare) this.#sql.sending(request, lane)
+    if (request.streamId !== 0) this.streams.bind(request, lane)
+    this.#count(request, lane)
+    lane.submit(request, this)
+    this.#leaveIfDone()
+    if (this.#isWaiting) return false
+    const next = this.#nextPlace()
+    if (next === lane) {
+      this.#ring = lane
+      return true
+    }
+    if (next !== undefined) {
+      this.#ring = next
+      next.enroll(this)
+    }
+    return false
+  }
+
+  evicted(): void {
+    this.#ring = undefined
+    this.schedule()
+  }
+
+  /** Looks again where it belongs: roles have changed. */
+  reconsider(): void {
+    if (this.#ring !== undefined) {
+      this.#ring.withdraw(this)
+      this.#ring = undefined
+    }
+    this.#stopGroupWait()
+    this.schedule()
+  }
+
+  laneReady(): void {
+    this.#stopGroupWait()
+    this.schedule()
+  }
+
+  laneRefused(): void {
+    // It may take the login in a moment (grants arrive late on a new master), unless it had taken it before.
+    if (this.#group?.isStale !== true) return
+    this.#stopGroupWait()
+    this.#answer(proxyErrors.staleLogin())
+    this.session.close()
+  }
+
+  /** The gate has opened. */
+  passed(): void {
+    this.#isAtGate = false
+    this.#cancelGateWait?.()
+    this.#cancelGateWait = undefined
+    if (this.#express.size > 0 && this.#ring !== undefined) {
+      this.#ring.withdraw(this)
+      this.#ring = undefined
+    }
+    this.#queue.prepend(this.#express)
+    this.schedule()
+  }
+
+  streamReady(): void {
+    this.#wakeIfIdle()
+    this.schedule()
+  }
+
+  streamBroken(): void {
+    this.#host.counters.streamsBroken++
+  }
+
+  reprepared(): void {
+    this.#host.counters.reprepared++
+  }
+
+  hold(): void {
+    this.#holds++
+  }
+
+  release(): void {
+    this.#holds--
+    this.schedule()
+  }
+
+  get #isWaiting(): boolean {
+    return this.#holds > 0 || this.#group !== undefined || this.#awaitsIdle
+  }
+
+  #peek(): QueuedRequest | undefined {
+    return this.#isAtGate ? this.#express.peek() : this.#queue.peek()
+  }
+
+  #shift(): QueuedRequest | undefined {
+    return this.#isAtGate ? this.#express.shift() : this.#queue.shift()
+  }
+
+  /** The lane of the request at the front; what needs none is answered on the way. */
+  #nextPlace(): Lane | undefined {
+    for (let head = this.#peek(); head !== undefined && !this.#isWaiting; head = this.#peek()) {
+      const place = this.#place(head)
+      if (typeof place !== 'string') return place
+      this.#watchBacklog()
+      if (place === 'wait' && (!this.#isAtGate || this.#peek() === head)) return undefined
+    }
+    this.#leaveIfDone()
+    return undefined
+  }
+
+  #place(head: QueuedRequest): Place {
+    const kind = kindOf(head.type)
+    if (kind === Kind.login) return this.#logIn(head)
+    if (kind === Kind.identify) return this.#identify(head)
+    if (head.streamId !== 0) return this.#placeInStream(head, kind)
+    if (kind === Kind.call && isStorageRefCall(head.body)) return this.#placeRefCall(head)
+    const pin = this.#pin === undefined ? this.#pinReason(head, kind) : undefined
+    if (pin !== undefined && !this.#pinFor(pin)) return this.#answer(proxyErrors.tooManyPinned(this.#host.limits.maxPinned))
+    const place = this.#placeShared(head)
+    return typeof place === 'string' || (kind !== Kind.execute && kind !== Kind.prepare)
+      ? place
+      : this.#afterSql(this.#sql.judge(head, place), place)
+  }
+
+  #placeShared(head: QueuedRequest): Place {
+    const target = this.#readTarget(head)
+    head.isRead = target !== undefined
+    if (target === undefined) return this.#masterLane(head)
+    if (this.#onReadLane > 0 && this.#readLane?.isOpen === true) return this.#readLane
+    return this.#laneOf(target.group(this.login, this.#mask), head)
+  }
+
+  #readTarget(head: QueuedRequest): ReturnType<ClientHost['readTarget']> {
+    const { rules, clock } = this.#host
+    if (!rules.isEnabled || this.#pin !== undefined) return undefined
+    if (this.#onLane > 0 || clock.now() - this.#lastWriteAt < rules.readAfterWriteMs) return undefined
+    if (!rules.isRead(head.type, head.body, this.#sql.textOf(head))) return undefined
+    return this.#host.readTarget(this.#onReadLane > 0 ? this.#readLane : undefined, this.session.features)
+  }
+
+  #masterLane(head: QueuedRequest): Place {
+    const host = this.#host
+    const target = host.rw
+    if (host.gate.isClosed || target?.state === 'stopping') return this.#waitAtGate(head)
+    if (target === undefined) return this.#answer(proxyErrors.noTarget())
+    const lacking = host.lacking(target, this.session.features)
+    if (lacking !== undefined) return this.#answer(proxyErrors.missingFeature(target.name, lacking))
+    if (this.#onLane > 0 && this.#lane?.isOpen === true && this.#lane.target === target) return this.#lane
+    if (this.#pin === undefined) return this.#laneOf(target.group(this.login, this.#mask), head)
+    if (this.#pinnedGroup?.target !== target) {
+      // Nothing of it may be under way elsewhere when it moves to a connection of its own.
+      if (this.#inFlight > 0 || this.streams.isBusy) return this.#waitUntilIdle()
+      this.#dissolve(this.#pinnedGroup)
+      this.#pinnedGroup = target.group(this.login, this.#mask, `pinned ${this.session.id}`)
+    }
+    return this.#laneOf(this.#pinnedGroup, head)
+  }
+
+  #placeInStream(head: QueuedRequest, kind: Kind): Place {
+    head.isRead = false
+    const verdict = this.streams.judge(head)
+    if (verdict.do === 'wait') return 'wait'
+    if (verdict.do === 'answer') return this.#answer(verdict.error)
+    const { gate, limits } = this.#host
+    if (verdict.lane !== undefined && gate.isClosed && !this.streams.passesGate(head)) return this.#waitAtGate(head)
+    const place = verdict.lane ?? this.#masterLane(head)
+    if (typeof place === 'string') return place
+    if (!place.hasTransactions) {
+      // A server without streams ignores the number and runs the request by itself.
+      const target = place.target.name
+      return this.#answer(
+        kind === Kind.transaction ? proxyErrors.unknownType(head.type) : proxyErrors.streamsUnsupported(target),
+      )
+    }
+    if (head.type === RequestType.begin && place.transactions >= limits.maxOpenTransactionsPerLane) {
+      return this.#answer(proxyErrors.tooManyTransactions(limits.maxOpenTransactionsPerLane))
+    }
+    return kind === Kind.execute || kind === Kind.prepare ? this.#afterSql(this.#sql.judge(head, place), place) : place
+  }
+
+  /** Refs of vshard belong to a session: a client's live on one of its own. */
+  #placeRefCall(head: QueuedRequest): Place {
+    const target = this.#host.rw
+    if (this.#host.gate.isClosed) return this.#waitAtGate(head)
+    if (target === undefined) return this.#answer(proxyErrors.noTarget())
+    if (this.#refGroup?.target !== target) {
+      this.#dissolve(this.#refGroup)
+      this.#refGroup = target.group(this.login, this.#mask, `refs ${this.session.id}`)
+    }
+    return this.#laneOf(this.#refGroup, head)
+  }
+
+  #afterSql(verdict: SqlVerdict, lane: Lane): Place {
+    if (verdict === 'send') return lane
+    return verdict === 'wait' ? 'wait' : this.#answer(verdict.error)
+  }
+
+  #laneOf(group: LaneGroup, head: QueuedRequest): Place {
+    const lane = group.pick()
+    if (lane !== undefined) return lane
+    if (group.isStale) {
+      this.#answer(proxyErrors.staleLogin())
+      this.session.close()
+      return 'answered'
+    }
+    const waitMs = head.arrivedAt + this.#host.limits.connectWaitMs - this.#host.clock.now()
+    this.#group = group
+    this.#cancelGroupWait = this.#host.clock.schedule(waitMs, () => {
+      this.#stopGroupWait()
+      this.#answer(group.refusal ?? proxyErrors.notReached(group.target.name, group.lastFailure))
+      this.schedule()
+    })
+    group.wait(this)
+    return 'wait'
+  }
+
+  #stopGroupWait(): void {
+    this.#cancelGroupWait?.()
+    this.#cancelGroupWait = undefined
+    this.#group?.stopWaiting(this)
+    this.#group = undefined
+  }
+
+  /** The main queue waits until the gate opens; what may pass goes on by the express queue. */
+  #waitAtGate(head: QueuedRequest): Place {
+    if (this.#isAtGate) return 'wait'
+    this.#isAtGate = true
+    this.#host.counters.gated++
+    this.#host.gate.wait(this)
+    const blocked = new Set<bigint | number>()
+    const passing = this.#queue.extract((request) => {
+      if (request.streamId === 0) return false
+      if (!blocked.has(request.streamId) && this.streams.passesGate(request)) return true
+      blocked.add(request.streamId)
+      return false
+    })
+    for (const request of passing) this.#express.push(request)
+    this.#watchGateWait(head)
+    return 'wait'
+  }
+
+  #watchGateWait(head: QueuedRequest): void {
+    const { limits, clock, gate } = this.#host
+    const { pauseMaxWaitMs } = limits
+    this.#cancelGateWait = clock.schedule(head.arrivedAt + pauseMaxWaitMs - clock.now(), () => {
+      const overdue = this.#queue.shift()
+      if (overdue !== undefined) this.#failRequest(overdue, proxyErrors.pausedTooLong(pauseMaxWaitMs))
+      const next = this.#queue.peek()
+      this.#watchBacklog()
+      if (next !== undefined) {
+        this.#watchGateWait(next)
+        return
+      }
+      this.#cancelGateWait = undefined
+      gate.leave(this)
+      this.passed()
+    })
+  }
+
+  #waitUntilIdle(): Place {
+    this.#awaitsIdle = true
+    return 'wait'
+  }
+
+  #wakeIfIdle(): void {
+    if (!this.#awaitsIdle || this.#inFlight > 0 || this.streams.isBusy) return
+    this.#awaitsIdle = false
+    this.schedule()
+  }
+
+  #withdraw(): void {
+    this.#ring?.withdraw(this)
+    this.#ring = undefined
+    this.#stopGroupWait()
+    if (this.#isAtGate) this.#host.gate.leave(this)
+    this.#isAtGate = false
+    this.#cancelGateWait?.()
+    this.#cancelGateWait = undefined
+  }
+
+  // ---- a connection of its own --------------------------------------------------------------------------------------
+
+  #pinReason(head: QueuedRequest, kind: Kind): PinReason | undefined {
+    if (kind === Kind.dml) return isSessionSettingsDml(head.body) ? 'session_settings' : undefined
+    if (kind !== Kind.execute && kind !== Kind.prepare) return undefined
+    const text = this.#sql.textOf(head)
+    if (text === undefined) return undefined
+    if (changesSession(text)) return 'session_settings'
+    const { statements } = this.#sql
+    const { maxStatementsPerClient, maxStatementBytesPerClient } = this.#host.limits
+    const isTooMuch =
+      statements.size >= maxStatementsPerClient || statements.bytes + text.length > maxStatementBytesPerClient
+    return kind === Kind.prepare && isTooMuch ? 'statements' : undefined
+  }
+
+  #pinFor(reason: PinReason): boolean {
+    if (!this.#host.mayPin()) return false
+    this.#pin = reason
+    this.#host.counters.pins++
+    return true
+  }
+
+  /** The master is another target now. A session that this client had changed cannot be moved. */
+  masterChanged(): void {
+    const hasSession = this.#pinnedGroup !== undefined && this.#pin !== 'statements'
+    if (hasSession) {
+      this.session.close()
+      return
+    }
+    this.reconsider()
+  }
+
+  #dissolve(group: LaneGroup | undefined): void {
+    group?.target.dissolve(group, new Error('its client has left it'))
+  }
+
+  #dissolveGroups(): void {
+    this.#dissolve(this.#pinnedGroup)
+    this.#dissolve(this.#refGroup)
+    this.#pinnedGroup = this.#refGroup = undefined
+  }
+
+  // ---- answered by the proxy itself ---------------------------------------------------------------------------------
+
+  #watch(frame: InboundFrame, isWatch: boolean): void {
+    const { relay, limits, rw } = this.#host
+    try {
+      const key = new BodyReader(frame.body).requireText(Key.eventKey)
+      if (rw?.features !== undefined && !rw.features.has(WATCHERS)) throw proxyErrors.unknownType(frame.type)
+      if (!isWatch) relay.unwatch(this.session, key)
+      else if (relay.keysOf(this.session) >= limits.maxWatchKeysPerClient && !relay.isWatching(this.session, key)) {
+        throw proxyErrors.tooManyWatches(limits.maxWatchKeysPerClient)
+      } else relay.watch(this.session, key, { syncHigh: frame.syncHigh, syncLow: frame.syncLow })
+    } catch (error) {
+      this.#fail(frame, asBoxError(error))
+    }
+  }
+
+  #logIn(head: QueuedRequest): Place {
+    if (this.#pinnedGroup !== undefined && this.#inFlight > 0) return this.#waitUntilIdle()
+    this.#shift()
+    this.hold()
+    void this.#judgeLogin(head)
+    return 'answered'
+  }
+
+  async #judgeLogin(head: QueuedRequest): Promise<void> {
+    const host = this.#host
+    const outcome = await host.authenticator.judge(head.body, this.session.salt, this.#mask)
+    if (outcome.login !== undefined && this.#stage === 'left') {
+      host.logins.release(outcome.login)
+      return
+    }
+    if (outcome.login === undefined) {
+      host.counters.badLogins++
+      if (outcome.isStale) host.counters.staleLogins++
+      this.#failedLogins++
+      // Guessing has to cost time, and a mistyped password little.
+      const delayMs = Math.min(FIRST_LOGIN_DELAY_MS * 2 ** (this.#failedLogins - 1), MAX_LOGIN_DELAY_MS)
+      await new Promise<void>((resolve) => void host.clock.schedule(delayMs, resolve))
+      this.#failRequest(head, outcome.error)
+      if (this.#failedLogins >= host.limits.authFailuresPerConnection) this.session.close()
+    } else {
+      const { login } = outcome
+      if (login.user === this.login.user || host.mayLogIn(login.user)) {
+        this.#becomes(login)
+        this.#reply(okReply(head, host.schemaVersion))
+      } else {
+        host.logins.release(login)
+        this.#failRequest(head, proxyErrors.tooManyClients(`${host.limits.maxClientsPerUser} clients of user '${login.user}'`))
+      }
+    }
+    this.session.resumeReading()
+    this.release()
+  }
+
+  #becomes(login: Login): void {
+    const host = this.#host
+    host.counters.logins++
+    this.#failedLogins = 0
+    host.logins.release(this.login)
+    this.login = login
+    this.session.user = login.user
+    this.weight = host.weightOf(login.user)
+    this.#dissolveGroups()
+    this.#lane = this.#readLane = undefined
+    this.#onLane = this.#onReadLane = 0
+    if (host.isSessionMode(login.user)) this.#pin = 'session_mode'
+    else if (this.#pin !== undefined) this.#pin = undefined
+  }
+
+  #identify(head: QueuedRequest): Place {
+    this.#shift()
+    this.hold()
+    void this.#agree(head)
+    return 'answered'
+  }
+
+  /* ID (73): 0x54 VERSION uint, 0x55 FEATURES array of uint; the reply adds 0x5b AUTH_TYPE. An absent body is error 20. */
+  async #agree(head: QueuedRequest): Promise<void> {
+    const host = this.#host
+    try {
+      if (head.body.length === 0) throw proxyErrors.malformed('request body')
+      const wanted = new BodyReader(head.body).array(Key.features) ?? []
+      const agreement = await host.agreement()
+      if (agreement === undefined) throw proxyErrors.unknownType(head.type)
+      const agreed = wanted.filter((feature): feature is number => agreement.features.has(feature as number))
+      this.session.features = new Set(agreed)
+      this.#mask = ENCODING_FEATURES.filter((feature) => this.session.features.has(feature))
+      this.#lane = this.#readLane = undefined
+      this.#onLane = this.#onReadLane = 0
+      this.#reply(
+        okReply(head, host.schemaVersion, (out) => {
+          out.mapHeader(3)
+          out.uint(Key.version)
+          out.uint(agreement.version)
+          out.uint(Key.features)
+          out.value([...agreement.features].toSorted((a, b) => a - b))
+          out.uint(Key.authType)
+          out.text('chap-sha1')
+        }),
+      )
+    } catch (error) {
+      this.#failRequest(head, asBoxError(error))
+    }
+    this.session.resumeReading()
+    this.release()
+  }
+
+  /** Answers the request at the front: with an error, or with an empty success. */
+  #answer(error: BoxError | undefined): Place {
+    const request = this.#shift()
+    if (request === undefined) return 'answered'
+    if (error === undefined) this.#reply(okReply(request, this.#host.schemaVersion))
+    else this.#failRequest(request, error)
+    return 'answered'
+  }
+
+  answerFront(frame: Buffer): void {
+    const request = this.#shift()
+    if (request !== undefined) this.#reply(readdressed(frame, request))
+  }
+
+  #failRequest(request: SyncHalves, error: BoxError): void {
+    this.#fail(request, error)
+  }
+
+  #fail(request: SyncHalves, error: BoxError): void {
+    this.#host.counters.synthesized++
+    this.#reply(errorReply(request, this.#host.schemaVersion, error))
+  }
+
+  // ---- what lanes say -----------------------------------------------------------------------------------------------
+
+  replied(frame: Buffer, answer: LaneAnswer): void {
+    if (answer.isFinal) this.#settled(answer)
+    else this.#host.counters.pushes++
+    if (patchReplySync(frame, answer.syncHigh, answer.syncLow)) this.#reply([frame])
+    else this.#reply(readdressed(frame, answer))
+  }
+
+  repliedLarge(head: Buffer, answer: LaneAnswer): LargeFrame {
+    patchReplySync(head, answer.syncHigh, answer.syncLow)
+    const { isFinal, lane, flags } = answer
+    const settle = (): void => {
+      if (isFinal) this.#settled({ lane, flags })
+    }
+    if (this.#isStreaming) {
+      // Two lanes are in the middle of a large reply for this client: the second waits until it is whole.
+      const pieces: Uint8Array[] = [head]
+      return {
+        chunk: (bytes) => void pieces.push(bytes),
+        end: () => {
+          settle()
+          this.#reply(pieces)
+        },
+        cut: () => void (pieces.length = 0),
+      }
+    }
+    this.#write([head])
+    this.#isStreaming = true
+    return {
+      chunk: (bytes) => this.#write([bytes]),
+      end: () => {
+        settle()
+        this.#isStreaming = false
+        const behind = this.#behindStream
+        this.#behindStream = []
+        if (behind.length > 0) this.#reply(behind)
+      },
+      cut: () => {
+        // The client has half a frame: nothing else can follow it.
+        this.session.destroy(new Error('A reply was cut off in the middle: its target was lost'))
+      },
+    }
+  }
+
+  lost(answer: LaneAnswer, cause: OrbweaverError): void {
+    this.#settled(answer)
+    this.#host.counters.unknownOutcomes++
+    this.#failRequest(answer, proxyErrors.laneLost(answer.lane.target.name, cause.message))
+  }
+
+  #count(request: QueuedRequest, lane: Lane): void {
+    this.#inFlight++
+    if (request.isRead) {
+      if (this.#readLane !== lane) {
+        this.#readLane = lane
+        this.#onReadLane = 0
+      }
+      this.#onReadLane++
+      return
+    }
+    // Streams have lanes of their own accord; the order of the others is that of one lane.
+    if (request.streamId !== 0 && this.#lane !== lane && this.#onLane > 0) return
+    if (this.#lane !== lane) {
+      this.#lane = lane
+      this.#onLane = 0
+    }
+    this.#onLane++
+  }
+
+  #settled({ lane, flags }: { readonly lane: Lane; readonly flags: number }): void {
+    this.#inFlight--
+    if ((flags & SlotFlag.rw) === 0) {
+      if (lane === this.#readLane && this.#onReadLane > 0) this.#onReadLane--
+    } else {
+      if (lane === this.#lane && this.#onLane > 0) this.#onLane--
+      if (this.#host.rules.isEnabled) this.#lastWriteAt = this.#host.clock.now()
+    }
+    this.#host.counters.replies++
+    if (this.#isReadingPaused) this.#watchBacklog()
+    if (this.#awaitsIdle) this.#wakeIfIdle()
+  }
+
+  #reply(chunks: readonly Uint8Array[]): void {
+    if (this.#isStreaming) this.#behindStream.push(...chunks)
+    else this.#write(chunks)
+  }
+
+  #write(chunks: readonly Uint8Array[]): void {
+    this.session.reply(chunks)
+    if (this.session.pendingBytes > this.#host.limits.clientOutHardBytes) {
+      this.#host.counters.slowReadersClosed++
+      this.session.destroy(new Error(`It reads too slowly: ${this.session.pendingBytes} bytes of replies wait`))
+    }
+  }
+}
+
+const NO_MASK: readonly number[] = []
+const WATCHERS = 3
+const FIRST_LOGIN_DELAY_MS = 50
+const MAX_LOGIN_DELAY_MS = 1_000

@@ -1,0 +1,346 @@
+/** A call made with the methods users call: the one place where a promise meets the path without promises. */
+import { type Clock, type PendingRequest, RequestAbortedError, type ReplySink, type SendOptions } from '@orbweaver/connection'
+import {
+  dataSlice,
+  decodeData,
+  type DecodeOptions,
+  FrameHeader,
+  FrameWriter,
+  InvalidArgumentError,
+  isOrbweaverError,
+  MalformedFrameError,
+  type OrbweaverError,
+  RawValue,
+  rawRequest,
+  type Reply,
+  type Request,
+  type RequestClass,
+} from '@orbweaver/iproto'
+import type { Attempt, CallMode, InstanceHandle } from './attempt.js'
+import { type CallTrace, traceCall, traceEnd } from './diagnostics.js'
+import type { Dispatcher } from './dispatcher.js'
+
+/** Options of all calls of a replicaset. */
+export interface ReplicasetCallOptions {
+  /** Milliseconds for everything, waits and repetitions included; Infinity: none. Default: `requestTimeoutMs` of the replicaset. */
+  readonly timeout?: number
+  /** Reads: milliseconds for each instance that is asked; then another is asked. Default: none of its own. vshard: `request_timeout`. */
+  readonly requestTimeout?: number
+  /** Ends the call with `RequestAbortedError`. What was sent is not undone. */
+  readonly signal?: AbortSignal
+  /** Running it twice does no harm: it is sent again after its answer was lost. Default: false for `rw`, true for reads. */
+  readonly idempotent?: boolean
+  /** Writes with the same key keep their order while they wait for a master. */
+  readonly orderKey?: string
+  /** Reads: only from instances that are at most so many milliseconds behind the master. Asks the replicas regularly from then on. */
+  readonly maxLagMs?: number
+  /** Reads: without an answer for so long another instance is asked too, and the first answer counts. */
+  readonly hedge?: { readonly delayMs: number }
+  /** How values of the answer appear. */
+  readonly decode?: DecodeOptions
+  /** Leave the returned values undecoded: the promise gives a `RawValue` holding the array of them. Default false. */
+  readonly raw?: boolean
+}
+
+/** An answer with its story. */
+export interface DetailedResult<T> {
+  readonly value: T
+  /** Id of the instance that gave it. */
+  readonly instance: string
+  /** Times it was sent. */
+  readonly tries: number
+  /** From the call to the answer. */
+  readonly ms: number
+}
+
+/** Which instance an error came from, if it came from one. */
+export function instanceOf(error: unknown): string | undefined {
+  return typeof error === 'object' && error !== null ? INSTANCES.get(error) : undefined
+}
+
+/** What calls need of their replicaset. */
+export interface CallOwner {
+  readonly id: string
+  readonly clock: Clock
+  readonly dispatcher: Dispatcher
+  readonly requestTimeoutMs: number
+}
+
+/** @throws InvalidArgumentError for options that make no sense */
+export function startCall<T>(owner: CallOwner, mode: CallMode, request: Request, options: ReplicasetCallOptions, read: (reply: Reply, call: UserCall<T>) => T): Promise<T> {
+  checkOptions(mode, options)
+  return new Promise<T>((resolve, reject) => {
+    const call = new UserCall<T>(owner, mode, request, options, read, resolve, reject)
+    const { hedge } = options
+    if (hedge !== undefined) call.hedgeAfter(hedge.delayMs)
+    owner.dispatcher.dispatch(call, mode)
+  })
+}
+
+/** The values a function returned, or the rows of a statement. */
+export function readValues<T>(options: ReplicasetCallOptions): (reply: Reply) => T {
+  if (options.raw === true) return (reply) => new RawValue(dataSlice(reply)) as T
+  return (reply) => decodeData<T>(reply, options.decode)
+}
+
+export class UserCall<T> implements Attempt, ReplySink {
+  readonly deadline: number
+  readonly requestClass: RequestClass
+  readonly idempotent: boolean
+  readonly orderKey: string | undefined
+  readonly signal: AbortSignal | undefined
+  readonly maxLagMs: number | undefined
+  /** Who was asked last. */
+  instance: InstanceHandle | undefined
+  tries = 0
+  readonly startMs: number
+  readonly #owner: CallOwner
+  readonly #mode: CallMode
+  readonly #requestTimeoutMs: number | undefined
+  readonly #read: (reply: Reply, call: UserCall<T>) => T
+  readonly #resolve: (value: T) => void
+  readonly #reject: (error: OrbweaverError) => void
+  readonly #trace: CallTrace | undefined
+  #request: Request
+  #bytes = 0
+  #token = 0
+  #pending: PendingRequest | undefined
+  #isOver = false
+  #hedge: Hedge<T> | undefined
+  #cancelHedge: (() => void) | undefined
+
+  constructor(
+    owner: CallOwner,
+    mode: CallMode,
+    request: Request,
+    options: ReplicasetCallOptions,
+    read: (reply: Reply, call: UserCall<T>) => T,
+    resolve: (value: T) => void,
+    reject: (error: OrbweaverError) => void,
+  ) {
+    this.#owner = owner
+    this.#mode = mode
+    this.#request = request
+    this.#read = read
+    this.#resolve = resolve
+    this.#reject = reject
+    this.startMs = owner.clock.now()
+    this.deadline = this.startMs + (options.timeout ?? owner.requestTimeoutMs)
+    this.requestClass = request.requestClass
+    this.idempotent = options.idempotent ?? mode !== 'rw'
+    this.orderKey = options.orderKey
+    this.signal = options.signal
+    this.maxLagMs = options.maxLagMs
+    this.#requestTimeoutMs = options.requestTimeout
+    this.#trace = traceCall(owner.id, mode, request.type)
+  }
+
+  /** Asked only when it has to wait: then its arguments are copied, so that they are those of the moment of the call. */
+  get bytes(): number {
+    if (this.#bytes === 0) {
+      const body = bodyOf(this.#request)
+      this.#request = rawRequest(this.#request.type, this.#request.requestClass, body)
+      this.#bytes = body.length + OVERHEAD_BYTES
+    }
+    return this.#bytes
+  }
+
+  run(instance: InstanceHandle, token: number): 'sent' {
+    this.instance = instance
+    this.tries += 1
+    this.#token = token
+    this.#pending = instance.send(this.#request, this.sendOptions(), this)
+    return 'sent'
+  }
+
+  giveUp(error: OrbweaverError): void {
+    this.lost(error)
+  }
+
+  done(reply: Reply): void {
+    if (this.#owner.dispatcher.settle(this, this.#token, reply)) return
+    this.answered(reply, this.instance)
+  }
+
+  failed(error: OrbweaverError): void {
+    if (this.#owner.dispatcher.settle(this, this.#token, error) || this.#isOver) return
+    tag(error, this.instance)
+    if (this.#hedge !== undefined && error.executed === 'unknown' && this.#hedge.takesOver(error)) return
+    this.lost(error)
+  }
+
+  hedgeAfter(delayMs: number): void {
+    this.#cancelHedge = this.#owner.clock.schedule(delayMs, () => {
+      this.#cancelHedge = undefined
+      const hedge = new Hedge<T>(this, this.#owner.dispatcher)
+      if (this.#owner.dispatcher.dispatchBeside(hedge, this.#mode, new Set(hedge.others))) this.#hedge = hedge
+    })
+  }
+
+  get request(): Request {
+    return this.#request
+  }
+
+  sendOptions(): SendOptions {
+    const { signal } = this
+    const deadline = this.#requestTimeoutMs === undefined ? this.deadline : Math.min(this.deadline, this.#owner.clock.now() + this.#requestTimeoutMs)
+    return signal === undefined ? { deadline } : { deadline, signal }
+  }
+
+  /** The final answer. */
+  answered(reply: Reply, instance: InstanceHandle | undefined): void {
+    if (!this.#end()) return
+    this.instance = instance
+    let value: T
+    try {
+      value = this.#read(reply, this)
+    } catch (error) {
+      const unreadable = asUnreadable(error)
+      tag(unreadable, instance)
+      this.#finish(unreadable)
+      this.#reject(unreadable)
+      return
+    }
+    this.#finish(undefined)
+    this.#resolve(value)
+  }
+
+  /** The final failure. */
+  lost(error: OrbweaverError): void {
+    if (!this.#end()) return
+    this.#finish(error)
+    this.#reject(error)
+  }
+
+  #end(): boolean {
+    if (this.#isOver) return false
+    this.#isOver = true
+    this.#cancelHedge?.()
+    const superfluous = new RequestAbortedError('Another instance has answered first', { executed: 'unknown' })
+    const pending = this.#pending
+    this.#pending = undefined
+    if (this.#hedge !== undefined) {
+      pending?.abandon(superfluous)
+      this.#hedge.abandon(superfluous)
+      this.#owner.dispatcher.withdraw(this)
+    }
+    return true
+  }
+
+  #finish(error: OrbweaverError | undefined): void {
+    if (this.#trace !== undefined) traceEnd(this.#trace, this.instance?.id, error)
+  }
+}
+
+/** The second question of a hedged read. Its own failures mean nothing unless the first has failed as well. */
+class Hedge<T> implements Attempt, ReplySink {
+  readonly deadline: number
+  readonly bytes = 0
+  readonly requestClass: RequestClass
+  readonly idempotent: boolean = false
+  readonly orderKey: string | undefined = undefined
+  readonly maxLagMs: number | undefined
+  readonly #call: UserCall<T>
+  readonly #dispatcher: Dispatcher
+  #instance: InstanceHandle | undefined
+  #pending: PendingRequest | undefined
+  #token = 0
+  /** The failure of the first question, once it has failed. */
+  #firstFailure: OrbweaverError | undefined
+  #isOver = false
+
+  constructor(call: UserCall<T>, dispatcher: Dispatcher) {
+    this.#call = call
+    this.#dispatcher = dispatcher
+    this.deadline = call.deadline
+    this.requestClass = call.requestClass
+    this.maxLagMs = call.maxLagMs
+  }
+
+  /** Slots that were asked already. */
+  get others(): readonly number[] {
+    const { instance } = this.#call
+    return instance === undefined ? [] : [this.#dispatcher.slotOf(instance)]
+  }
+
+  run(instance: InstanceHandle, token: number): 'sent' {
+    this.#instance = instance
+    this.#token = token
+    this.#call.tries += 1
+    this.#pending = instance.send(this.#call.request, this.#call.sendOptions(), this)
+    return 'sent'
+  }
+
+  giveUp(error: OrbweaverError): void {
+    this.failed(error)
+  }
+
+  done(reply: Reply): void {
+    this.#isOver = true
+    if (!this.#dispatcher.settle(this, this.#token, reply)) this.#call.answered(reply, this.#instance)
+  }
+
+  failed(error: OrbweaverError): void {
+    if (this.#isOver) return
+    this.#isOver = true
+    this.#dispatcher.settle(this, this.#token, error)
+    tag(error, this.#instance)
+    // What the function raised is an answer like any other.
+    if (error.executed === 'yes') this.#call.lost(error)
+    else if (this.#firstFailure !== undefined) this.#call.lost(this.#firstFailure)
+  }
+
+  /** The first question has failed. @returns whether this one is still out and may save the call */
+  takesOver(error: OrbweaverError): boolean {
+    this.#firstFailure = error
+    return !this.#isOver
+  }
+
+  abandon(cause: OrbweaverError): void {
+    if (this.#isOver) return
+    this.#isOver = true
+    this.#pending?.abandon(cause)
+  }
+}
+
+function checkOptions(mode: CallMode, options: ReplicasetCallOptions): void {
+  for (const name of Object.keys(options)) {
+    if (!OPTION_NAMES.has(name)) throw new InvalidArgumentError(`A call of a replicaset has no option "${name}"`)
+  }
+  for (const name of ['timeout', 'requestTimeout'] as const) {
+    const value = options[name]
+    if (value !== undefined && !(typeof value === 'number' && value > 0)) {
+      throw new InvalidArgumentError(`${name} is ${String(value)}, expected milliseconds of more than 0, or Infinity for none`)
+    }
+  }
+  for (const name of ['requestTimeout', 'maxLagMs', 'hedge'] as const) {
+    if (mode === 'rw' && options[name] !== undefined) throw new InvalidArgumentError(`${name} is for reads, and this is a write`)
+  }
+}
+
+/** The encoded body: what the arguments are now. @throws InvalidArgumentError */
+function bodyOf(request: Request): Buffer {
+  const writer = new FrameWriter({ slabBytes: 512 })
+  writer.request(request, 0)
+  const frame = Buffer.concat(writer.take())
+  const header = new FrameHeader()
+  header.read(frame)
+  return frame.subarray(header.bodyStart, header.bodyEnd)
+}
+
+function asUnreadable(error: unknown): OrbweaverError {
+  if (isOrbweaverError(error) && error.executed === 'yes') return error
+  const message = error instanceof Error ? error.message : String(error)
+  return new MalformedFrameError(`The answer cannot be read: ${message}`, { executed: 'yes', cause: error })
+}
+
+function tag(error: OrbweaverError, instance: InstanceHandle | undefined): void {
+  if (instance !== undefined) INSTANCES.set(error, instance.id)
+}
+
+const INSTANCES = new WeakMap<object, string>()
+const OPTION_NAMES: ReadonlySet<string> = new Set<keyof ReplicasetCallOptions>([
+  'timeout', 'requestTimeout', 'signal', 'idempotent', 'orderKey', 'maxLagMs', 'hedge', 'decode', 'raw',
+])
+/** What a waiting call costs beside its body. */
+const OVERHEAD_BYTES = 256
