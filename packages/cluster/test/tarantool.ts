@@ -81,7 +81,8 @@ class Server implements TarantoolServer {
     const script = join(this.dir, 'init.lua')
     await writeFile(script, initScript(this.dir, this.uri, this.#options))
     // On Linux the kernel ends the server with this process, however that dies.
-    const [command, ...args] = process.platform === 'linux' ? ['setpriv', '--pdeathsig', 'KILL', binary, script] : [binary, script]
+    const [command, ...args] =
+      process.platform === 'linux' ? ['setpriv', '--pdeathsig', 'KILL', binary, script] : [binary, script]
     const child = spawn(command ?? binary, args, { stdio: ['ignore', 'pipe', 'pipe'] })
     this.#child = child
     this.#exited = new Promise((resolve) => {

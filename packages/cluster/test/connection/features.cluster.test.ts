@@ -34,7 +34,10 @@ describe.skipIf(missingTarantool !== undefined)(`Features ${title}`, () => {
     it.each(absent)('%s is refused by name before anything is sent', async (_name, run) => {
       await connection.ping()
       const { accepted, bytesWritten } = connection.stats()
-      const error = await run(connection).then(() => undefined, (thrown: unknown) => thrown as OrbweaverError)
+      const error = await run(connection).then(
+        () => undefined,
+        (thrown: unknown) => thrown as OrbweaverError,
+      )
       expect(error).toBeInstanceOf(UnsupportedFeatureError)
       expect(error?.executed).toBe('no')
       const after = connection.stats()
@@ -97,10 +100,12 @@ describe.skipIf(missingTarantool !== undefined)(`Features ${title}`, () => {
         return stream.select('users', [1])
       })
       expect(result).toEqual([[1, 'ann']])
-      await expect(connection.transaction(async (stream) => {
-        await stream.insert('users', [2, 'bob'])
-        throw new Error('changed my mind')
-      })).rejects.toThrow('changed my mind')
+      await expect(
+        connection.transaction(async (stream) => {
+          await stream.insert('users', [2, 'bob'])
+          throw new Error('changed my mind')
+        }),
+      ).rejects.toThrow('changed my mind')
       await (async () => {
         await using stream = connection.stream()
         await stream.begin()
@@ -112,7 +117,10 @@ describe.skipIf(missingTarantool !== undefined)(`Features ${title}`, () => {
     it('pipeline begin, statements and commit', async () => {
       const stream = connection.stream()
       await Promise.all([stream.begin(), stream.insert(512, [10, 'x']), stream.insert(512, [11, 'y']), stream.commit()])
-      expect(await connection.select(512, [10], { iterator: 'GE', limit: 2 })).toEqual([[10, 'x'], [11, 'y']])
+      expect(await connection.select(512, [10], { iterator: 'GE', limit: 2 })).toEqual([
+        [10, 'x'],
+        [11, 'y'],
+      ])
     })
 
     it('conflict by error 97, which commit remembers', async () => {
@@ -132,7 +140,14 @@ describe.skipIf(missingTarantool !== undefined)(`Features ${title}`, () => {
       const stream = connection.stream()
       await stream.begin({ expire: 50 })
       await stream.replace(512, [30, 'late'])
-      await expect.poll(() => stream.replace(512, [31, 'later']).then(() => 0, (error: { boxCode: number }) => error.boxCode)).toBe(ErrorCode.transactionTimeout)
+      await expect
+        .poll(() =>
+          stream.replace(512, [31, 'later']).then(
+            () => 0,
+            (error: { boxCode: number }) => error.boxCode,
+          ),
+        )
+        .toBe(ErrorCode.transactionTimeout)
       await expect(stream.commit()).rejects.toMatchObject({ boxCode: ErrorCode.transactionTimeout })
       expect(await connection.get(512, [30])).toBeUndefined()
     })
@@ -153,11 +168,14 @@ describe.skipIf(missingTarantool !== undefined)(`Features ${title}`, () => {
     it('page through any tree index', async () => {
       await connection.call('fill', [500])
       const names: string[] = []
-      for await (const row of connection.iterate<[number, string]>('users', [], { index: 'by_name', pageSize: 64 })) names.push(row[1])
+      for await (const row of connection.iterate<[number, string]>('users', [], { index: 'by_name', pageSize: 64 }))
+        names.push(row[1])
       expect(names).toHaveLength(500)
       expect(names).toEqual([...names].sort())
       const page = await connection.selectPage('users', [], { limit: 2 })
-      expect(await connection.select('users', [], { limit: 1, after: page.position as string })).toEqual([[3, 'user 3', 3]])
+      expect(await connection.select('users', [], { limit: 1, after: page.position as string })).toEqual([
+        [3, 'user 3', 3],
+      ])
       expect(await connection.select('users', [], { limit: 1, after: [3, 'user 3', 3] })).toEqual([[4, 'user 4', 4]])
     })
   })

@@ -14,13 +14,21 @@ describe.skipIf(missingTarantool !== undefined)(`Recovery ${title}`, () => {
   afterEach(() => server.stop())
 
   it('goes on after kill -9 and a restart, as the same user, with everything negotiated anew', async () => {
-    const connection = await connect({ uri: server.uri, user: 'alice', password: 'secret', reconnect: { maxDelayMs: 200 } })
+    const connection = await connect({
+      uri: server.uri,
+      user: 'alice',
+      password: 'secret',
+      reconnect: { maxDelayMs: 200 },
+    })
     const connects: Connected[] = []
     connection.on('connect', (up) => connects.push(up))
     const statement = await connection.prepare('SELECT 1')
     for (let restart = 1; restart <= 3; restart += 1) {
       const flight = Array.from({ length: 20 }, () =>
-        connection.call('sleep', [5]).then(() => 'answered', (error: { code: string; executed: string }) => `${error.code} ${error.executed}`),
+        connection.call('sleep', [5]).then(
+          () => 'answered',
+          (error: { code: string; executed: string }) => `${error.code} ${error.executed}`,
+        ),
       )
       // Answered behind them on the same connection: they have arrived.
       await connection.ping()
@@ -40,7 +48,10 @@ describe.skipIf(missingTarantool !== undefined)(`Recovery ${title}`, () => {
 
   it('does not repeat a call whose server died of it', async () => {
     const connection = await connect(server.uri)
-    await expect(connection.call('increment_and_die')).rejects.toMatchObject({ code: 'ORB_CONNECTION_LOST', executed: 'unknown' })
+    await expect(connection.call('increment_and_die')).rejects.toMatchObject({
+      code: 'ORB_CONNECTION_LOST',
+      executed: 'unknown',
+    })
     await server.exited()
     await server.start()
     expect(await connection.call('counted', [], { timeout: 20_000 })).toEqual([0])
@@ -53,7 +64,10 @@ describe.skipIf(missingTarantool !== undefined)(`Recovery ${title}`, () => {
     await server.exited()
     await expect.poll(() => connection.state).toBe('error_reconnect')
     const started = performance.now()
-    await expect(connection.ping({ timeout: 300 })).rejects.toMatchObject({ executed: 'no', message: expect.stringContaining('ECONNREFUSED') as string })
+    await expect(connection.ping({ timeout: 300 })).rejects.toMatchObject({
+      executed: 'no',
+      message: expect.stringContaining('ECONNREFUSED') as string,
+    })
     expect(performance.now() - started).toBeLessThan(3_000)
     connection.destroy()
   })
@@ -61,7 +75,10 @@ describe.skipIf(missingTarantool !== undefined)(`Recovery ${title}`, () => {
   it('times out on a frozen server and takes its late answers for nobody’s when it thaws', async () => {
     const connection = await connect(server.uri)
     server.signal('SIGSTOP')
-    await expect(connection.call('increment', [], { timeout: 100 })).rejects.toMatchObject({ code: 'ORB_REQUEST_TIMEOUT', executed: 'unknown' })
+    await expect(connection.call('increment', [], { timeout: 100 })).rejects.toMatchObject({
+      code: 'ORB_REQUEST_TIMEOUT',
+      executed: 'unknown',
+    })
     // A frozen process still completes the TCP handshake: the deadline has to cover the greeting.
     await expect(connect({ uri: server.uri, connectTimeoutMs: 200 })).rejects.toMatchObject({ stage: 'greeting' })
     server.signal('SIGCONT')
@@ -92,19 +109,22 @@ describe.skipIf(missingTarantool !== undefined)(`Recovery ${title}`, () => {
     expect(connection.state).toBe('closed')
   })
 
-  it.skipIf(!isAtLeast(2, 10))('is told of a shutdown: the call under way is answered, and the next server is found', async () => {
-    const connection = await connect({ uri: server.uri, reconnect: { maxDelayMs: 200 } })
-    let announced = 0
-    connection.on('shutdown', () => (announced += 1))
-    const slow = connection.call('sleep', [0.5, 'finished'])
-    await connection.ping()
-    server.signal('SIGTERM')
-    await expect.poll(() => announced, { timeout: 5_000 }).toBe(1)
-    const later = connection.call('echo', ['later'], { timeout: 20_000 })
-    expect(await slow).toEqual(['finished'])
-    await server.exited()
-    await server.start()
-    expect(await later).toEqual(['later'])
-    await connection.close()
-  })
+  it.skipIf(!isAtLeast(2, 10))(
+    'is told of a shutdown: the call under way is answered, and the next server is found',
+    async () => {
+      const connection = await connect({ uri: server.uri, reconnect: { maxDelayMs: 200 } })
+      let announced = 0
+      connection.on('shutdown', () => (announced += 1))
+      const slow = connection.call('sleep', [0.5, 'finished'])
+      await connection.ping()
+      server.signal('SIGTERM')
+      await expect.poll(() => announced, { timeout: 5_000 }).toBe(1)
+      const later = connection.call('echo', ['later'], { timeout: 20_000 })
+      expect(await slow).toEqual(['finished'])
+      await server.exited()
+      await server.start()
+      expect(await later).toEqual(['later'])
+      await connection.close()
+    },
+  )
 })

@@ -34,7 +34,16 @@ describe.skipIf(missingTarantool !== undefined)(`Requests ${title}`, () => {
       expect(await connection.replace<User>(space, [1, 'anna', 31])).toEqual([1, 'anna', 31])
       expect(await connection.get<User>(space, [1])).toEqual([1, 'anna', 31])
       expect(await connection.get<User>(space, [2])).toBeUndefined()
-      expect(await connection.update<User>(space, [1], [['+', 2, 1], ['=', 1, 'hanna']])).toEqual([1, 'hanna', 32])
+      expect(
+        await connection.update<User>(
+          space,
+          [1],
+          [
+            ['+', 2, 1],
+            ['=', 1, 'hanna'],
+          ],
+        ),
+      ).toEqual([1, 'hanna', 32])
       expect(await connection.update<User>(space, [1], [['+', 3, 1]], { indexBase: 1 })).toEqual([1, 'hanna', 33])
       expect(await connection.update<User>(space, [9], [['+', 2, 1]])).toBeUndefined()
       await connection.upsert(space, [2, 'bob', 1], [['+', 2, 1]])
@@ -46,8 +55,9 @@ describe.skipIf(missingTarantool !== undefined)(`Requests ${title}`, () => {
 
     it('selects by iterator, offset, limit and index', async () => {
       for (let id = 1; id <= 10; id += 1) await connection.insert(space, [id, id % 2 === 0 ? 'even' : 'odd', null])
-      const ids = async (...args: Parameters<Connection['select']> extends [unknown, ...infer Rest] ? Rest : never): Promise<number[]> =>
-        (await connection.select<User>(space, ...args)).map(([id]) => id)
+      const ids = async (
+        ...args: Parameters<Connection['select']> extends [unknown, ...infer Rest] ? Rest : never
+      ): Promise<number[]> => (await connection.select<User>(space, ...args)).map(([id]) => id)
       expect(await ids([], { limit: 3 })).toEqual([1, 2, 3])
       expect(await ids([5], { iterator: 'GE', limit: 2 })).toEqual([5, 6])
       expect(await ids([5], { iterator: 'GT', offset: 1, limit: 2 })).toEqual([7, 8])
@@ -55,12 +65,18 @@ describe.skipIf(missingTarantool !== undefined)(`Requests ${title}`, () => {
       expect(await ids([5], { iterator: 'LT', limit: 1 })).toEqual([4])
       expect(await ids([], { iterator: 'REQ', limit: 2 })).toEqual([10, 9])
       expect(await ids(['odd'], { index: byName })).toEqual([1, 3, 5, 7, 9])
-      await expect(connection.get(space, ['odd'], { index: byName })).rejects.toMatchObject({ boxCode: ErrorCode.moreThanOneTuple })
+      await expect(connection.get(space, ['odd'], { index: byName })).rejects.toMatchObject({
+        boxCode: ErrorCode.moreThanOneTuple,
+      })
     })
 
     it('gives the server’s errors', async () => {
       await connection.insert(space, [1, 'ann'])
-      await expect(connection.insert(space, [1, 'ann'])).rejects.toMatchObject({ code: 'ORB_BOX', boxCode: ErrorCode.tupleFound, executed: 'yes' })
+      await expect(connection.insert(space, [1, 'ann'])).rejects.toMatchObject({
+        code: 'ORB_BOX',
+        boxCode: ErrorCode.tupleFound,
+        executed: 'yes',
+      })
       await expect(connection.insert(space, ['x', 'ann'])).rejects.toMatchObject({ boxCode: ErrorCode.fieldType })
       await expect(connection.select(space, ['x'])).rejects.toMatchObject({ boxCode: ErrorCode.keyPartType })
     })
@@ -71,13 +87,20 @@ describe.skipIf(missingTarantool !== undefined)(`Requests ${title}`, () => {
       for await (const [id] of connection.iterate<User>(space, [], { pageSize: 1_000 })) seen.push(id)
       expect(seen).toEqual(Array.from({ length: 2_500 }, (_, i) => i + 1))
       const down: number[] = []
-      for await (const page of connection.selectPages<User>(space, [100], { iterator: 'LT', pageSize: 30 })) down.push(...page.map(([id]) => id))
+      for await (const page of connection.selectPages<User>(space, [100], { iterator: 'LT', pageSize: 30 }))
+        down.push(...page.map(([id]) => id))
       expect(down).toEqual(Array.from({ length: 99 }, (_, i) => 99 - i))
     })
   })
 
   it('numbers beyond 32 and 53 bits are exact in keys, fields and arguments', async () => {
-    for (const id of [4_294_967_296, 1_503_000_000_000, 9_007_199_254_740_991, 86_699_530_287_996_692n, 18_446_744_073_709_551_615n]) {
+    for (const id of [
+      4_294_967_296,
+      1_503_000_000_000,
+      9_007_199_254_740_991,
+      86_699_530_287_996_692n,
+      18_446_744_073_709_551_615n,
+    ]) {
       expect(await connection.insert(USERS, [id, 'big'])).toEqual([id, 'big'])
       expect(await connection.get(USERS, [id])).toEqual([id, 'big'])
       expect(await connection.call('echo', [id])).toEqual([id])
@@ -96,7 +119,12 @@ describe.skipIf(missingTarantool !== undefined)(`Requests ${title}`, () => {
 
   it('values of extension types survive the way there and back', async () => {
     const values: unknown[] = [Decimal.from('-12.345'), Decimal.from('0.00')]
-    if (isAtLeast(2, 10)) values.push(Uuid.from('01234567-89ab-4cde-8f01-23456789abcd'), Datetime.from('2024-07-01T00:00:00Z'), new Interval({ day: 1 }))
+    if (isAtLeast(2, 10))
+      values.push(
+        Uuid.from('01234567-89ab-4cde-8f01-23456789abcd'),
+        Datetime.from('2024-07-01T00:00:00Z'),
+        new Interval({ day: 1 }),
+      )
     const echoed = await connection.call('echo', values)
     expect(echoed.map(String)).toEqual(values.map(String))
   })
@@ -118,7 +146,10 @@ describe.skipIf(missingTarantool !== undefined)(`Requests ${title}`, () => {
   })
 
   it('errors of user code carry their code, type and stack', async () => {
-    const error = await connection.call('refuse').then(() => undefined, (thrown: unknown) => thrown as BoxError)
+    const error = await connection.call('refuse').then(
+      () => undefined,
+      (thrown: unknown) => thrown as BoxError,
+    )
     expect(error).toBeInstanceOf(BoxError)
     expect(error).toMatchObject({ boxCode: 4711, message: 'said so', executed: 'yes' })
     await expect(connection.call('no_such_function')).rejects.toMatchObject({ boxCode: ErrorCode.noSuchProc })
@@ -127,7 +158,10 @@ describe.skipIf(missingTarantool !== undefined)(`Requests ${title}`, () => {
 
   it('requests of a user without rights are refused as not executed', async () => {
     await using limited = await connect(server.uri, { user: 'limited', password: 'limited' })
-    await expect(limited.insert(USERS, [1, 'x'])).rejects.toMatchObject({ boxCode: ErrorCode.accessDenied, executed: 'no' })
+    await expect(limited.insert(USERS, [1, 'x'])).rejects.toMatchObject({
+      boxCode: ErrorCode.accessDenied,
+      executed: 'no',
+    })
     // A name the user may not see does not exist for it; ids need no schema.
     await expect(limited.insert('users', [1, 'x'])).rejects.toMatchObject({ executed: 'no' })
   })
@@ -187,7 +221,10 @@ describe.skipIf(missingTarantool !== undefined)(`Requests ${title}`, () => {
   })
 
   it('a request that timed out still runs, and its late answer is dropped', async () => {
-    await expect(connection.call('sleep', [0.2, 'late'], { timeout: 30 })).rejects.toMatchObject({ code: 'ORB_REQUEST_TIMEOUT', executed: 'unknown' })
+    await expect(connection.call('sleep', [0.2, 'late'], { timeout: 30 })).rejects.toMatchObject({
+      code: 'ORB_REQUEST_TIMEOUT',
+      executed: 'unknown',
+    })
     await expect.poll(() => connection.stats().late).toBe(0)
     expect(connection.generation).toBe(1)
     await connection.ping()
@@ -208,7 +245,10 @@ describe.skipIf(missingTarantool !== undefined)(`Requests ${title}`, () => {
     })
 
     it('executes statements with binds of both kinds', async () => {
-      const inserted = await connection.execute('INSERT INTO numbers (word) VALUES (?), (:word)', ['one', { ':word': 'two' }])
+      const inserted = await connection.execute('INSERT INTO numbers (word) VALUES (?), (:word)', [
+        'one',
+        { ':word': 'two' },
+      ])
       expect(inserted.rowCount).toBe(2)
       expect(inserted.autoincrementIds).toHaveLength(2)
       const found = await connection.execute<[number, string]>('SELECT id, word FROM numbers WHERE word = ?', ['two'])
@@ -224,7 +264,9 @@ describe.skipIf(missingTarantool !== undefined)(`Requests ${title}`, () => {
       await using other = await connect(server.uri)
       await other.call('create_space', ['migration'])
       await other.call('drop_space', ['migration'])
-      const results = await Promise.all(Array.from({ length: 100 }, (_, i) => connection.execute<[number]>(statement, [i])))
+      const results = await Promise.all(
+        Array.from({ length: 100 }, (_, i) => connection.execute<[number]>(statement, [i])),
+      )
       expect(results.map(({ rows }) => rows[0]?.[0])).toEqual(Array.from({ length: 100 }, (_, i) => i + 1))
       await Promise.all([statement.release(), statement.release()])
       expect((await statement.execute([1])).rows).toEqual([[2]])

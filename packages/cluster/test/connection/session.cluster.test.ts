@@ -65,7 +65,12 @@ describe.skipIf(missingTarantool !== undefined)(`Sessions ${title}`, () => {
 
   it('heals by itself after the password was corrected on the server', async () => {
     await using admin = await connect(server.uri)
-    const connection = createConnection({ uri: server.uri, user: 'odd', password: 'changed', reconnect: { maxDelayMs: 100 } })
+    const connection = createConnection({
+      uri: server.uri,
+      user: 'odd',
+      password: 'changed',
+      reconnect: { maxDelayMs: 100 },
+    })
     await expect(connection.ping()).rejects.toBeInstanceOf(AuthError)
     await admin.eval(`box.schema.user.passwd('odd', 'changed')`)
     await connection.connect().catch(() => connection.connect())
@@ -87,7 +92,9 @@ describe.skipIf(missingTarantool !== undefined)(`Sessions ${title}`, () => {
   })
 
   it('goes over a socket that was brought along', async () => {
-    await using connection = await connect({ uri: { connect: () => socketTransport(connectSocket(server.port, '127.0.0.1')) } })
+    await using connection = await connect({
+      uri: { connect: () => socketTransport(connectSocket(server.port, '127.0.0.1')) },
+    })
     await connection.ping()
   })
 
@@ -126,7 +133,10 @@ describe('Peers that are no Tarantool', () => {
   it('a closed port fails with the system’s error and the address', async () => {
     const port = await serve(() => undefined)
     await new Promise((resolve) => servers.pop()?.close(resolve))
-    const error = await connect(`127.0.0.1:${String(port)}`).then(() => undefined, (thrown: unknown) => thrown as ConnectError)
+    const error = await connect(`127.0.0.1:${String(port)}`).then(
+      () => undefined,
+      (thrown: unknown) => thrown as ConnectError,
+    )
     expect(error).toBeInstanceOf(ConnectError)
     expect(error).toMatchObject({ stage: 'dial', peer: `127.0.0.1:${String(port)}`, cause: { code: 'ECONNREFUSED' } })
   })
@@ -143,7 +153,9 @@ describe('Peers that are no Tarantool', () => {
       socket.on('end', () => socket.end())
       socket.resume()
     })
-    await expect(connect({ uri: `127.0.0.1:${String(port)}`, connectTimeoutMs: 200 })).rejects.toMatchObject({ stage: 'greeting' })
+    await expect(connect({ uri: `127.0.0.1:${String(port)}`, connectTimeoutMs: 200 })).rejects.toMatchObject({
+      stage: 'greeting',
+    })
     await expect.poll(() => closed).toBe(1)
   })
 

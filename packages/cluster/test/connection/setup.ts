@@ -9,7 +9,7 @@ for name, password in pairs({alice = 'secret', ['пользователь'] = '�
 end
 box.schema.user.create('nopassword', {if_not_exists = true})
 box.schema.user.create('limited', {password = 'limited', if_not_exists = true})
-local users = box.schema.space.create('users', {id = 512, if_not_exists = true})
+local users = box.schema.space.create('users', {if_not_exists = true})
 users:format({{name = 'id', type = 'unsigned'}, {name = 'name', type = 'string'}, {name = 'age', type = 'unsigned', is_nullable = true}})
 users:create_index('pk', {parts = {{1, 'unsigned'}}, if_not_exists = true})
 users:create_index('by_name', {parts = {{2, 'string'}}, unique = false, if_not_exists = true})
