@@ -13,6 +13,7 @@ import { RouterClosedError } from './errors.js'
 import { BucketLookup } from './lookup.js'
 import { mapReduce } from './map-reduce.js'
 import type { MapOwner } from './map-reduce.js'
+import { RefIds } from './ref-ids.js'
 import { UNKNOWN } from './route-table.js'
 import { RouteWorker } from './route-worker.js'
 import type { RouteStats } from './route-worker.js'
@@ -137,9 +138,6 @@ export function createRouter(options: RouterOptions): Router {
 
 const DEFAULT_TIMEOUT_MS = 10_000
 const READY_POLL_MS = 5
-/** Ids of references begin at random, so that two routers never share one in a session of a proxy. */
-const MAX_REF_ID = Number.MAX_SAFE_INTEGER
-
 class VshardRouter implements Router, CallOwner, MapOwner {
   readonly config: CheckedClusterConfig
   readonly clock: Environment['clock']
@@ -150,7 +148,7 @@ class VshardRouter implements Router, CallOwner, MapOwner {
   readonly calls = { retries: 0, hops: 0 }
   readonly #options: RouterOptions
   readonly #discovery: Discovery
-  #refId: number
+  readonly #refIds: RefIds
   #isClosed = false
   #readyWaiters = new Set<() => void>()
 
@@ -169,7 +167,7 @@ class VshardRouter implements Router, CallOwner, MapOwner {
       this.clock,
       options.discoveryMode ?? this.config.discoveryMode,
     )
-    this.#refId = Math.floor(this.random() * MAX_REF_ID)
+    this.#refIds = new RefIds(this.random)
     this.#discovery.start()
   }
 
@@ -294,8 +292,7 @@ class VshardRouter implements Router, CallOwner, MapOwner {
   }
 
   nextRefId(): number {
-    this.#refId = this.#refId >= MAX_REF_ID ? 0 : this.#refId + 1
-    return this.#refId
+    return this.#refIds.next()
   }
 
   // ---- routes -------------------------------------------------------------------------------------------------------
