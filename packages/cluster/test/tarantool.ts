@@ -12,6 +12,8 @@ export interface TarantoolOptions {
   readonly walMode?: 'none' | 'write' | 'fsync'
   /** Further fields of `box.cfg`, as Lua. */
   readonly cfg?: string
+  /** Also listen on `iproto.sock` in `dir`; Tarantool 2.10 and newer. */
+  readonly unixSocket?: boolean
 }
 
 /** A running server. */
@@ -131,12 +133,16 @@ class Server implements TarantoolServer {
   }
 }
 
-function initScript(dir: string, uri: string, { lua = '', walMode = 'none', cfg = '' }: TarantoolOptions): string {
+function initScript(dir: string, uri: string, options: TarantoolOptions): string {
+  const { lua = '', walMode = 'none', cfg = '', unixSocket = false } = options
   // Interactive transactions on memtx need its MVCC engine.
   const mvcc = isAtLeast(2, 10) ? 'memtx_use_mvcc_engine = true,' : ''
+  const listen = unixSocket ? `${uri},unix/:${dir}/iproto.sock` : uri
+  // It listens last: whoever gets in finds everything the script makes.
   return `
-box.cfg{listen = '${uri}', work_dir = '${dir}', log = '${dir}/tarantool.log', wal_mode = '${walMode}', memtx_memory = 64 * 1024 * 1024, ${mvcc} ${cfg}}
+box.cfg{work_dir = '${dir}', log = '${dir}/tarantool.log', wal_mode = '${walMode}', memtx_memory = 64 * 1024 * 1024, ${mvcc} ${cfg}}
 ${lua}
+box.cfg{listen = '${listen}'}
 io.stdout:write('${READY}\\n')
 io.stdout:flush()
 `

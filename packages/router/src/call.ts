@@ -7,7 +7,7 @@
  */
 import { RequestAbortedError, RequestTimeoutError } from '@orbweaver/connection'
 import type { ReplySink } from '@orbweaver/connection'
-import { callRequest, decodeData, isOrbweaverError, RawValue } from '@orbweaver/iproto'
+import { callRequest, decodeData, isOrbweaverError } from '@orbweaver/iproto'
 import type { DecodeOptions, OrbweaverError, Reply, Request, RequestClass } from '@orbweaver/iproto'
 import type { Attempt, CallMode, InstanceHandle } from '@orbweaver/replicaset'
 import { readStorageCall, storageCall, VshardError } from '@orbweaver/vshard'
@@ -74,13 +74,13 @@ export class BucketCall implements Attempt, ReplySink {
     owner: CallOwner,
     bucketId: number,
     name: string,
-    args: readonly unknown[] | RawValue,
+    args: readonly unknown[],
     options: BucketCallOptions,
     resolve: (values: unknown[]) => void,
     reject: (error: OrbweaverError) => void,
   ) {
     const isWrite = options.mode === 'rw'
-    const call = storageCall(bucketId, isWrite ? 'write' : 'read', name, args as readonly unknown[])
+    const call = storageCall(bucketId, isWrite ? 'write' : 'read', name, args)
     this.#owner = owner
     this.#options = options
     this.#bucketId = bucketId

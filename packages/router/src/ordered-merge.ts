@@ -22,7 +22,7 @@ export async function* mergeOrdered<T>(
     }
   } finally {
     // Whoever stops early must not leave a stream open: each may hold a connection or a page.
-    await Promise.all(iterators.map((iterator) => iterator.return?.()))
+    await Promise.all(iterators.map(async (iterator) => iterator.return?.()))
   }
 }
 

@@ -33,10 +33,10 @@ export async function failOver(
   let failed = 0
   let lastError = ''
   let longest = 0
-  let isRunning = true
+  const ended = new AbortController()
   let lastId = 0
   const write = async (): Promise<void> => {
-    while (isRunning && !signal.aborted) {
+    while (!ended.signal.aborted && !signal.aborted) {
       const id = ++lastId
       const bucketId = router.bucketId(id)
       if (router.locate(bucketId) !== replicaset.id) continue
@@ -53,7 +53,7 @@ export async function failOver(
   }
   const writers = Array.from({ length: WRITERS }, write)
   const { promoteMs, masterKnownMs } = await promoteAmidst({ router }, next, replicaset.id)
-  isRunning = false
+  ended.abort()
   await Promise.all(writers)
 
   const stored = new Set<number>()

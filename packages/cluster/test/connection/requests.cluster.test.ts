@@ -1,6 +1,6 @@
 /* Every kind of request on a real server. */
 import { type Connection, connect, NoSuchIndexError, NoSuchSpaceError } from '@orbweaver/connection'
-import { BoxError, ByteString, Datetime, Decimal, Double, ErrorCode, Interval, Uuid } from '@orbweaver/iproto'
+import { BoxError, type ByteString, Datetime, Decimal, Double, ErrorCode, Interval, Uuid } from '@orbweaver/iproto'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { isAtLeast, missingTarantool, startTarantool, type TarantoolServer, tarantoolVersion } from '../tarantool.js'
 import { SETUP } from './setup.js'

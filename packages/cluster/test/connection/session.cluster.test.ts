@@ -14,9 +14,8 @@ describe.skipIf(missingTarantool !== undefined)(`Sessions ${title}`, () => {
   beforeAll(async () => {
     server = await startTarantool({
       lua: `${SETUP}
-        require('console').listen(box.cfg.work_dir .. '/console.sock')
-        -- Several addresses at once exist from 2.10 on.
-        pcall(box.cfg, {listen = box.cfg.listen .. ',unix/:' .. box.cfg.work_dir .. '/iproto.sock'})`,
+        require('console').listen(box.cfg.work_dir .. '/console.sock')`,
+      unixSocket: isAtLeast(2, 10),
     })
   })
   afterAll(() => server.stop())
