@@ -3,6 +3,7 @@
 /** Who is measured. Each runs in a process of its own. */
 export type SubjectName =
   | 'orbweaver'
+  | 'orbweaver, own buffer'
   | 'orbweaver, no timeout'
   | 'orbweaver, a timeout each'
   | 'tarantool-driver'
@@ -45,7 +46,8 @@ export interface Target {
 }
 
 const CLIENTS: readonly SubjectName[] = ['orbweaver', 'tarantool-driver', 'raw socket']
-const CODECS: readonly SubjectName[] = ['orbweaver', 'msgpackr', 'msgpack-lite']
+const DECODERS: readonly SubjectName[] = ['orbweaver', 'msgpackr', 'msgpack-lite']
+const ENCODERS: readonly SubjectName[] = ['orbweaver', 'orbweaver, own buffer', 'msgpackr', 'msgpack-lite']
 
 const wire = (operation: WireOperation, inFlight: number, subjects: readonly SubjectName[] = CLIENTS): WireCase => ({
   kind: 'wire',
@@ -61,7 +63,7 @@ const codec = (direction: 'decode' | 'encode', rows: number, fields: 4 | 10): Co
   direction,
   rows,
   fields,
-  subjects: CODECS,
+  subjects: direction === 'decode' ? DECODERS : ENCODERS,
 })
 
 export const CASES: readonly BenchCase[] = [

@@ -57,11 +57,17 @@ export function formatAddress(address: Address): string {
 export function addressProblem(address: unknown, lowestPort: 0 | 1 = 1): string | undefined {
   if (typeof address !== 'object' || address === null) return `expected an address, got ${describe(address)}`
   if ('connect' in address) {
-    return typeof address.connect === 'function' ? undefined : `connect must be a function, got ${describe(address.connect)}`
+    return typeof address.connect === 'function'
+      ? undefined
+      : `connect must be a function, got ${describe(address.connect)}`
   }
-  if ('path' in address) return typeof address.path === 'string' ? pathProblem(address.path) : `path must be a string, got ${describe(address.path)}`
+  if ('path' in address)
+    return typeof address.path === 'string'
+      ? pathProblem(address.path)
+      : `path must be a string, got ${describe(address.path)}`
   if (!('host' in address)) return 'an address has host and port, or path, or connect'
-  if (typeof address.host !== 'string' || address.host === '') return `host must be a non-empty string, got ${describe(address.host)}`
+  if (typeof address.host !== 'string' || address.host === '')
+    return `host must be a non-empty string, got ${describe(address.host)}`
   const port = 'port' in address ? address.port : undefined
   if (typeof port !== 'number' || !Number.isInteger(port) || port < lowestPort || port > 65_535) {
     return `port must be an integer in ${String(lowestPort)}..65535, got ${describe(port)}`
@@ -84,7 +90,10 @@ function parseCredentials(text: string): { user: string; password: string | unde
   const colon = text.indexOf(':')
   const user = colon < 0 ? text : text.slice(0, colon)
   const password = colon < 0 ? undefined : text.slice(colon + 1)
-  for (const [part, name] of [[user, 'user name'], [password ?? '', 'password']] as const) {
+  for (const [part, name] of [
+    [user, 'user name'],
+    [password ?? '', 'password'],
+  ] as const) {
     const ambiguous = /[@:/?#]/.exec(part)
     if (ambiguous !== null) {
       throw refuse(
@@ -95,7 +104,10 @@ function parseCredentials(text: string): { user: string; password: string | unde
   if (user === '') {
     throw refuse(password === undefined ? 'has an empty user name before the "@"' : 'has a password but no user name')
   }
-  return { user: decode(user, 'user name'), password: password === undefined ? undefined : decode(password, 'password') }
+  return {
+    user: decode(user, 'user name'),
+    password: password === undefined ? undefined : decode(password, 'password'),
+  }
 }
 
 function decode(text: string, part: string): string {
@@ -119,7 +131,9 @@ function parseTarget(target: string, isUnixScheme: boolean): Address {
   const place = withoutQuery(target).replace(/\/$/, '')
   const slash = place.indexOf('/')
   if (slash >= 0) {
-    throw refuse(`has "${place.slice(slash)}" behind its host; a socket path is written as unix/:path, an absolute path, or ./path`)
+    throw refuse(
+      `has "${place.slice(slash)}" behind its host; a socket path is written as unix/:path, an absolute path, or ./path`,
+    )
   }
   if (place.includes('#')) throw refuse('has a "#"; a fragment means nothing here')
   return parseHostAndPort(place)
@@ -129,13 +143,16 @@ function parseHostAndPort(place: string): Address {
   const bracketed = /^\[([^\]]*)\](?::(.*))?$/.exec(place)
   if (bracketed !== null) {
     const host = bracketed[1] ?? ''
-    if (!/^[0-9a-f:.]+(%[\w.-]+)?$/i.test(host) || !host.includes(':')) throw refuse(`has "${host}" in brackets, which is no IPv6 address`)
+    if (!/^[0-9a-f:.]+(%[\w.-]+)?$/i.test(host) || !host.includes(':'))
+      throw refuse(`has "${host}" in brackets, which is no IPv6 address`)
     return { host, port: bracketed[2] === undefined ? DEFAULT_PORT : parsePort(bracketed[2]) }
   }
   if (/^\d+$/.test(place)) return { host: 'localhost', port: parsePort(place) }
   const colons = place.split(':').length - 1
   if (colons > 1) {
-    throw refuse(`has several ":" ("${place}"); an IPv6 address stands in brackets, as in [::1]:${String(DEFAULT_PORT)}`)
+    throw refuse(
+      `has several ":" ("${place}"); an IPv6 address stands in brackets, as in [::1]:${String(DEFAULT_PORT)}`,
+    )
   }
   const [host = '', port] = place.split(':')
   if (host === '') throw refuse('has no host before the ":"')
@@ -163,7 +180,8 @@ function withoutQuery(target: string): string {
 function pathProblem(path: string): string | undefined {
   if (path === '') return 'has an empty socket path'
   const bytes = Buffer.byteLength(path)
-  if (bytes > MAX_PATH_BYTES) return `has a socket path of ${String(bytes)} bytes, at most ${String(MAX_PATH_BYTES)} fit into a socket address`
+  if (bytes > MAX_PATH_BYTES)
+    return `has a socket path of ${String(bytes)} bytes, at most ${String(MAX_PATH_BYTES)} fit into a socket address`
   if (path.includes('\0')) return 'has a NUL character in its socket path'
   return undefined
 }
@@ -177,10 +195,17 @@ function escapeOf(character: string): string {
 }
 
 function describe(value: unknown): string {
-  return typeof value === 'string' ? `the string '${value}'` : typeof value === 'number' ? String(value) : value === null ? 'null' : typeof value
+  return typeof value === 'string'
+    ? `the string '${value}'`
+    : typeof value === 'number'
+      ? String(value)
+      : value === null
+        ? 'null'
+        : typeof value
 }
 
 const TLS_SCHEMES: ReadonlySet<string> = new Set(['ssl', 'tls', 'tarantools', 'tcps'])
-const TLS_ADVICE = 'which an address string cannot set up: give { connect: () => socketTransport(tls.connect(…)) } as the address'
+const TLS_ADVICE =
+  'which an address string cannot set up: give { connect: () => socketTransport(tls.connect(…)) } as the address'
 /** `sun_path` of Linux less its final NUL; Tarantool refuses longer ones too. */
 const MAX_PATH_BYTES = 107

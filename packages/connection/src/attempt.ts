@@ -77,7 +77,8 @@ export class Attempt {
       environment,
     ).then(
       (channel) => this.#opened(channel, transport),
-      (error: unknown) => this.#fail(error instanceof OrbweaverError ? error : this.#failure(dialProblem(error), error)),
+      (error: unknown) =>
+        this.#fail(error instanceof OrbweaverError ? error : this.#failure(dialProblem(error), error)),
     )
   }
 

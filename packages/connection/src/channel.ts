@@ -71,7 +71,11 @@ export interface FrameChannel {
  * @throws ConnectError when the peer is no Tarantool, refuses, breaks off, or `deadline` passes; it names the stage
  * @throws AuthError when the login is refused
  */
-export function openChannel(transport: Transport, options: ChannelOptions, environment: Environment): Promise<FrameChannel> {
+export function openChannel(
+  transport: Transport,
+  options: ChannelOptions,
+  environment: Environment,
+): Promise<FrameChannel> {
   return new Promise((resolve, reject) => {
     new Channel(transport, options, environment, resolve, reject).start()
   })
@@ -310,7 +314,11 @@ class Channel implements FrameChannel, TransportSink {
   #failedBy(cause: unknown): OrbweaverError {
     if (cause instanceof ConnectError || cause instanceof AuthError) return cause
     const text = cause instanceof Error ? cause.message : String(cause)
-    return new ConnectError(`Cannot connect to ${this.peer}: ${text}`, { stage: this.#handshake.stage, peer: this.peer, cause })
+    return new ConnectError(`Cannot connect to ${this.peer}: ${text}`, {
+      stage: this.#handshake.stage,
+      peer: this.peer,
+      cause,
+    })
   }
 
   #lost(cause: unknown): ConnectionLostError {

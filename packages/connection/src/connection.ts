@@ -19,6 +19,7 @@ import {
 import { EventEmitter } from 'eventemitter3'
 import type { Connected, ConnectionEvents } from './connection-events.js'
 import { ConnectionClosedError, ConnectionLostError } from './errors.js'
+import { asOrbweaverError } from './fate.js'
 import { LatestValues } from './latest-values.js'
 import { unsupported } from './late-request.js'
 import { type EndedCounts, Link } from './link.js'
@@ -137,7 +138,8 @@ export class Connection extends Operations implements AsyncDisposable {
       get isUp() {
         return link.isUp
       },
-      refusal: () => (link.features.has(Feature.watchers) ? undefined : unsupported(link, Feature.watchers, 'A watcher')),
+      refusal: () =>
+        link.features.has(Feature.watchers) ? undefined : unsupported(link, Feature.watchers, 'A watcher'),
       tell: (request, sync) => link.tell(request, sync),
       soon: (task) => options.environment.clock.soon(task),
       unheard: (key, error) => this.#emit('watchError', key, error),
@@ -230,10 +232,16 @@ export class Connection extends Operations implements AsyncDisposable {
     this.#refuseClosed()
     const values = new LatestValues()
     const { signal } = options
-    const remove = this.#watchers.add(key, {
-      onValue: (value) => values.offer(value),
-      onError: (error) => values.fail(error),
-    })
+    let remove = nothingToEnd
+    try {
+      remove = this.#watchers.add(key, {
+        onValue: (value) => values.offer(value),
+        onError: (error) => values.fail(error),
+      })
+    } catch (error) {
+      // What a loop waits for rejects; nothing is thrown before it begins.
+      values.fail(asOrbweaverError(error))
+    }
     const finish = (): void => values.finish()
     signal?.addEventListener('abort', finish, { once: true })
     this.#iterators.add(values)
@@ -365,7 +373,11 @@ export class Connection extends Operations implements AsyncDisposable {
     }
   }
 
-  protected executePrepared<Row>(statement: PreparedStatement, binds: readonly unknown[], options: RequestOptions): Promise<SqlRows<Row>> {
+  protected executePrepared<Row>(
+    statement: PreparedStatement,
+    binds: readonly unknown[],
+    options: RequestOptions,
+  ): Promise<SqlRows<Row>> {
     return statement.execute<Row>(binds, options)
   }
 
@@ -429,7 +441,8 @@ export class Connection extends Operations implements AsyncDisposable {
   #stateChanged(state: ConnectionState, previous: ConnectionState): void {
     this.#emit('state', state, previous)
     const wasConnecting = previous.name === 'initial' || previous.name === 'auth'
-    if (wasConnecting && (state.name === 'error_reconnect' || state.name === 'error')) this.#emit('connectFailed', state.cause)
+    if (wasConnecting && (state.name === 'error_reconnect' || state.name === 'error'))
+      this.#emit('connectFailed', state.cause)
     if (state.name !== 'active') return
     const connected: Connected = {
       generation: this.generation,

@@ -101,7 +101,10 @@ export function traceConnect(peer: string, attempt: number): ConnectTrace | unde
 }
 
 /** Tells the end of an attempt to connect. */
-export function traceConnected(trace: ConnectTrace | undefined, outcome: { readonly version: string } | OrbweaverError): void {
+export function traceConnected(
+  trace: ConnectTrace | undefined,
+  outcome: { readonly version: string } | OrbweaverError,
+): void {
   if (trace === undefined) return
   if (outcome instanceof Error) {
     trace.error = outcome
@@ -120,7 +123,9 @@ export function log(level: LogRecord['level'], event: string, fields: () => Read
   logChannel.publish(record)
 }
 
-type Hearable = Readonly<Record<'start' | 'end' | 'asyncStart' | 'asyncEnd' | 'error', { readonly hasSubscribers: boolean }>>
+type Hearable = Readonly<
+  Record<'start' | 'end' | 'asyncStart' | 'asyncEnd' | 'error', { readonly hasSubscribers: boolean }>
+>
 
 function isHeard(tracing: Hearable): boolean {
   return (

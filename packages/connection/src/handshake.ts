@@ -150,7 +150,8 @@ export class Handshake {
     } else {
       const error = this.#orConnectError(() => readError(frame, header, 'session'))
       // A server older than the request type: no features, not a failure.
-      if (error.boxCode !== UNKNOWN_REQUEST_TYPE) throw this.#failure(`it refuses to negotiate: ${error.message}`, error)
+      if (error.boxCode !== UNKNOWN_REQUEST_TYPE)
+        throw this.#failure(`it refuses to negotiate: ${error.message}`, error)
       this.#features = NO_FEATURES
     }
     const writer = new FrameWriter({ slabBytes: 1024 })
@@ -175,7 +176,10 @@ export class Handshake {
   #logIn(writer: FrameWriter, greeting: Greeting): void {
     const { credential, encrypted } = this.#options
     // A new session is guest's already; guest with a password is a login like any other.
-    if (credential === undefined || (credential.user === 'guest' && 'password' in credential && credential.password === '')) {
+    if (
+      credential === undefined ||
+      (credential.user === 'guest' && 'password' in credential && credential.password === '')
+    ) {
       this.#isLoggedIn = true
       return
     }

@@ -130,7 +130,8 @@ export class DescribeRequest extends LateRequest {
 
   /** There once the request was answered. @throws NoSuchIndexError when it is not in the schema */
   get definition(): IndexDefinition {
-    if (this.#definition === undefined) throw new NoSuchIndexError(String(this.#target.space), String(this.#target.index))
+    if (this.#definition === undefined)
+      throw new NoSuchIndexError(String(this.#target.space), String(this.#target.index))
     return this.#definition
   }
 
@@ -214,7 +215,16 @@ function encodedBody(request: Request): Buffer {
 
 /** Everything a request about a space may hold besides the space and the index. */
 const COPIED_KEYS: readonly number[] = [
-  Key.limit, Key.offset, Key.iterator, Key.indexBase, Key.fetchPosition, Key.key, Key.tuple, Key.ops, Key.afterPosition, Key.afterTuple,
+  Key.limit,
+  Key.offset,
+  Key.iterator,
+  Key.indexBase,
+  Key.fetchPosition,
+  Key.key,
+  Key.tuple,
+  Key.ops,
+  Key.afterPosition,
+  Key.afterTuple,
 ]
 /** SELECT, UPDATE and DELETE name an index. */
 const INDEXED_TYPES: ReadonlySet<number> = new Set([1, 4, 5])

@@ -103,6 +103,8 @@ export class Link implements PendingOwner, PeerView {
   #transport: Transport | undefined
   /** The channel, when requests may be written to it right now. */
   #writable: FrameChannel | undefined
+  /** Whether a new request may be written at once, too: not while closing. */
+  #isAccepting = false
   #isBlocked = false
   #isDraining = false
   #isHolding = true
@@ -184,7 +186,7 @@ export class Link implements PendingOwner, PeerView {
       this.#failSoon(pending, timeoutError(pending, this.name, 'its deadline had passed', undefined))
       return pending
     }
-    const mayGo = this.#writable !== undefined && this.#pipeline.sendable === 0 && this.#pipeline.hasRoom
+    const mayGo = this.#isAccepting && this.#pipeline.sendable === 0 && this.#pipeline.hasRoom
     const isTaken = mayGo && !this.#mustFollowParked(pending) ? this.#encode(pending) : this.#wait(pending)
     if (isTaken) this.#sweep.watch(pending.deadline)
     return pending
@@ -308,11 +310,19 @@ export class Link implements PendingOwner, PeerView {
           surface(error)
         }
       } else {
-        this.#breakOff(new ConnectionLostError(`${this.name} answered with a frame of the unknown type ${String(type)}`, { executed: 'unknown' }))
+        this.#breakOff(
+          new ConnectionLostError(`${this.name} answered with a frame of the unknown type ${String(type)}`, {
+            executed: 'unknown',
+          }),
+        )
       }
     } catch (error) {
       // The stream is not understood any more: what follows could be attributed to the wrong requests.
-      this.#breakOff(isOrbweaverError(error) ? error : new ConnectionLostError(`A frame of ${this.name} cannot be read`, { executed: 'unknown', cause: error }))
+      this.#breakOff(
+        isOrbweaverError(error)
+          ? error
+          : new ConnectionLostError(`A frame of ${this.name} cannot be read`, { executed: 'unknown', cause: error }),
+      )
     }
   }
 
@@ -364,13 +374,17 @@ export class Link implements PendingOwner, PeerView {
   #checkPin(pin: { generation: number | undefined }): void {
     if (pin.generation === undefined) pin.generation = this.generation
     else if (pin.generation !== this.generation) {
-      throw new ConnectionLostError(`The session at ${this.name} that this request belongs to is gone`, { executed: 'no' })
+      throw new ConnectionLostError(`The session at ${this.name} that this request belongs to is gone`, {
+        executed: 'no',
+      })
     }
   }
 
   #checkType(type: number): void {
     if (SESSION_TYPES.has(type)) {
-      throw new InvalidArgumentError(`${requestName(type)} belongs to the connection itself: it would change or end its session`)
+      throw new InvalidArgumentError(
+        `${requestName(type)} belongs to the connection itself: it would change or end its session`,
+      )
     }
     const feature = FEATURE_OF_REQUEST.get(type)
     if (feature !== undefined) requireFeature(this, feature, requestName(type))
@@ -573,7 +587,9 @@ export class Link implements PendingOwner, PeerView {
 
   /** Why a request that waits is waiting, when no failure explains it. */
   #obstacle(): string {
-    return this.#channel === undefined ? `not connected to ${this.name} yet (${this.#state.name})` : `${this.name} takes no more`
+    return this.#channel === undefined
+      ? `not connected to ${this.name} yet (${this.#state.name})`
+      : `${this.name} takes no more`
   }
 
   // ---- states
@@ -711,7 +727,7 @@ export class Link implements PendingOwner, PeerView {
     if (cause !== undefined) this.#lastFailure = cause
     this.#channel = undefined
     this.#transport = undefined
-    this.#writable = undefined
+    this.#updateWritable()
     this.#writer.take()
     this.#unflushed = []
     this.#cuts = []
@@ -760,6 +776,7 @@ export class Link implements PendingOwner, PeerView {
     const { name } = this.#state
     const mayWrite = (name === 'active' || name === 'closing') && !this.#isBlocked
     this.#writable = mayWrite ? this.#channel : undefined
+    this.#isAccepting = this.#writable !== undefined && name === 'active'
   }
 
   #checkDrainedSoon(): void {
@@ -783,13 +800,22 @@ export class Link implements PendingOwner, PeerView {
       return
     }
     if ((type & RequestType.errorFlag) === 0) {
-      this.#breakOff(new ConnectionLostError(`${this.name} answered the request ${String(sync)}, which nobody sent`, { executed: 'unknown' }))
+      this.#breakOff(
+        new ConnectionLostError(`${this.name} answered the request ${String(sync)}, which nobody sent`, {
+          executed: 'unknown',
+        }),
+      )
       return
     }
     const error = readError(frame, this.#header, 'session')
     if (this.#hooks.watchFailed(sync, error)) return
     // The server could not tell whose request it refuses: one of ours will never be answered.
-    this.#breakOff(new ConnectionLostError(`${this.name} refused something without saying what: ${error.message}`, { executed: 'unknown', cause: error }))
+    this.#breakOff(
+      new ConnectionLostError(`${this.name} refused something without saying what: ${error.message}`, {
+        executed: 'unknown',
+        cause: error,
+      }),
+    )
   }
 
   #breakOff(cause: OrbweaverError): void {

@@ -29,7 +29,14 @@ import {
   upsertRequest,
   replyPosition,
 } from '@orbweaver/iproto'
-import { DescribeRequest, frozenRequest, LateRequest, type PeerView, requireFeature, type Target } from './late-request.js'
+import {
+  DescribeRequest,
+  frozenRequest,
+  LateRequest,
+  type PeerView,
+  requireFeature,
+  type Target,
+} from './late-request.js'
 import { deadlineOf, refuseUnknownOptions } from './options.js'
 import { type IterateOptions, iterateRows, type Page, type PageSource, selectPagesOf } from './pages.js'
 import type { ReplySink } from './pending.js'
@@ -111,21 +118,39 @@ export abstract class Operations {
    * @throws BoxError, NoSuchSpaceError, NoSuchIndexError, RequestTimeoutError and the other errors of a connection
    * @example const [row] = await connection.select<[id: number, name: string]>('users', [1])
    */
-  select<T = unknown[]>(space: SpaceRef, key: readonly unknown[] = [], options: SelectOptions = NO_OPTIONS): Promise<T[]> {
-    return this.#run(readRows<T>, options, SELECT_NAMES, 'select', () => this.#selectRequest(space, key, options, false))
+  select<T = unknown[]>(
+    space: SpaceRef,
+    key: readonly unknown[] = [],
+    options: SelectOptions = NO_OPTIONS,
+  ): Promise<T[]> {
+    return this.#run(readRows<T>, options, SELECT_NAMES, 'select', () =>
+      this.#selectRequest(space, key, options, false),
+    )
   }
 
   /**
    * The one row with this key, or undefined.
    * @throws BoxError 41 when the index has several
    */
-  get<T = unknown[]>(space: SpaceRef, key: readonly unknown[], options: IndexOptions = NO_OPTIONS): Promise<T | undefined> {
-    return this.#run(readOnlyRow<T>, options, INDEX_NAMES, 'get', () => this.#selectRequest(space, key, { ...options, limit: 2 }, false))
+  get<T = unknown[]>(
+    space: SpaceRef,
+    key: readonly unknown[],
+    options: IndexOptions = NO_OPTIONS,
+  ): Promise<T | undefined> {
+    return this.#run(readOnlyRow<T>, options, INDEX_NAMES, 'get', () =>
+      this.#selectRequest(space, key, { ...options, limit: 2 }, false),
+    )
   }
 
   /** One page of a select and the position behind it. Tarantool 2.11 and newer; see `selectPages` for the loop. */
-  selectPage<T = unknown[]>(space: SpaceRef, key: readonly unknown[] = [], options: SelectOptions = NO_OPTIONS): Promise<Page<T>> {
-    return this.#run(readPage<T>, options, SELECT_NAMES, 'selectPage', () => this.#selectRequest(space, key, options, true))
+  selectPage<T = unknown[]>(
+    space: SpaceRef,
+    key: readonly unknown[] = [],
+    options: SelectOptions = NO_OPTIONS,
+  ): Promise<Page<T>> {
+    return this.#run(readPage<T>, options, SELECT_NAMES, 'selectPage', () =>
+      this.#selectRequest(space, key, options, true),
+    )
   }
 
   /**
@@ -134,17 +159,29 @@ export abstract class Operations {
    * behind the last primary key, which works on the primary index, with an empty key or an ordering iterator.
    * @throws UnsupportedFeatureError at the first page when this select cannot be paged on this server
    */
-  selectPages<T = unknown[]>(space: SpaceRef, key: readonly unknown[] = [], options: IterateOptions = NO_OPTIONS): AsyncGenerator<T[], void> {
+  selectPages<T = unknown[]>(
+    space: SpaceRef,
+    key: readonly unknown[] = [],
+    options: IterateOptions = NO_OPTIONS,
+  ): AsyncGenerator<T[], void> {
     return selectPagesOf<T>(this.#pageSource(options), space, key, options)
   }
 
   /** As `selectPages`, row by row. */
-  iterate<T = unknown[]>(space: SpaceRef, key: readonly unknown[] = [], options: IterateOptions = NO_OPTIONS): AsyncGenerator<T, void> {
+  iterate<T = unknown[]>(
+    space: SpaceRef,
+    key: readonly unknown[] = [],
+    options: IterateOptions = NO_OPTIONS,
+  ): AsyncGenerator<T, void> {
     return iterateRows<T>(this.#pageSource(options), space, key, options)
   }
 
   /** @returns the row as stored; undefined only when a trigger of the space put nothing there */
-  insert<T = unknown[]>(space: SpaceRef, tuple: readonly unknown[] | RawValue, options: RequestOptions = NO_OPTIONS): Promise<T | undefined> {
+  insert<T = unknown[]>(
+    space: SpaceRef,
+    tuple: readonly unknown[] | RawValue,
+    options: RequestOptions = NO_OPTIONS,
+  ): Promise<T | undefined> {
     return this.#run(readFirst<T>, options, REQUEST_NAMES, 'insert', () =>
       typeof space === 'number'
         ? insertRequest(space, tuple)
@@ -153,7 +190,11 @@ export abstract class Operations {
   }
 
   /** @returns the row as stored; undefined only when a trigger of the space put nothing there */
-  replace<T = unknown[]>(space: SpaceRef, tuple: readonly unknown[] | RawValue, options: RequestOptions = NO_OPTIONS): Promise<T | undefined> {
+  replace<T = unknown[]>(
+    space: SpaceRef,
+    tuple: readonly unknown[] | RawValue,
+    options: RequestOptions = NO_OPTIONS,
+  ): Promise<T | undefined> {
     return this.#run(readFirst<T>, options, REQUEST_NAMES, 'replace', () =>
       typeof space === 'number'
         ? replaceRequest(space, tuple)
@@ -191,7 +232,11 @@ export abstract class Operations {
   }
 
   /** @returns the deleted row, or undefined when no row has this key */
-  delete<T = unknown[]>(space: SpaceRef, key: readonly unknown[], options: IndexOptions = NO_OPTIONS): Promise<T | undefined> {
+  delete<T = unknown[]>(
+    space: SpaceRef,
+    key: readonly unknown[],
+    options: IndexOptions = NO_OPTIONS,
+  ): Promise<T | undefined> {
     return this.#run(readFirst<T>, options, INDEX_NAMES, 'delete', () =>
       this.#named(RequestType.delete, 'dml', space, options.index ?? 0, (spaceRef, indexRef) =>
         deleteRequest({ space: spaceRef, index: indexRef, key }),
@@ -203,14 +248,22 @@ export abstract class Operations {
    * Calls a stored function: `f`, `module.f` or `object:method`.
    * @returns all values the function returned, as an array: `return 1, nil` is `[1, null]`, `return` is `[]`
    */
-  call(name: string, args: readonly unknown[] | undefined, options: CallOptions & { readonly raw: true }): Promise<RawValue>
+  call(
+    name: string,
+    args: readonly unknown[] | undefined,
+    options: CallOptions & { readonly raw: true },
+  ): Promise<RawValue>
   call<T = unknown[]>(name: string, args?: readonly unknown[], options?: CallOptions): Promise<T>
   call(name: string, args: readonly unknown[] = [], options: CallOptions = NO_OPTIONS): Promise<unknown> {
     return this.#runCode(options, 'call', () => callRequest(name, args))
   }
 
   /** Runs a Lua chunk; `...` in it are the arguments. Result as with `call`. */
-  eval(expression: string, args: readonly unknown[] | undefined, options: CallOptions & { readonly raw: true }): Promise<RawValue>
+  eval(
+    expression: string,
+    args: readonly unknown[] | undefined,
+    options: CallOptions & { readonly raw: true },
+  ): Promise<RawValue>
   eval<T = unknown[]>(expression: string, args?: readonly unknown[], options?: CallOptions): Promise<T>
   eval(expression: string, args: readonly unknown[] = [], options: CallOptions = NO_OPTIONS): Promise<unknown> {
     return this.#runCode(options, 'eval', () => evalRequest(expression, args))
@@ -220,7 +273,11 @@ export abstract class Operations {
    * As `call`, with the messages of `box.session.push` as an async iterable; `result` is the call's own promise.
    * @example const report = connection.callWithPushes('build_report'); for await (const step of report) show(step); await report.result
    */
-  callWithPushes<T = unknown[]>(name: string, args: readonly unknown[] = [], options: Omit<CallOptions, 'onPush'> = NO_OPTIONS): PushedCall<T> {
+  callWithPushes<T = unknown[]>(
+    name: string,
+    args: readonly unknown[] = [],
+    options: Omit<CallOptions, 'onPush'> = NO_OPTIONS,
+  ): PushedCall<T> {
     const pushed = new PushedCall<T>()
     return pushed.follow(this.call<T>(name, args, { ...options, onPush: (value) => pushed.offer(value) }))
   }
@@ -235,16 +292,28 @@ export abstract class Operations {
    * @param binds - positional values, or objects of one entry for named ones: `{ ':name': value }`
    * @throws UnsupportedFeatureError for decimals, uuids and other extension values on servers before 2.10, which crash on them
    */
-  execute<Row = unknown[]>(statement: string | PreparedStatement, binds: readonly unknown[] = [], options: RequestOptions = NO_OPTIONS): Promise<SqlRows<Row>> {
+  execute<Row = unknown[]>(
+    statement: string | PreparedStatement,
+    binds: readonly unknown[] = [],
+    options: RequestOptions = NO_OPTIONS,
+  ): Promise<SqlRows<Row>> {
     if (statement instanceof PreparedStatement) return this.executePrepared<Row>(statement, binds, options)
     return this.executeRaw<Row>(statement, binds, options)
   }
 
   /** Statements prepared on the connection renew themselves; a stream decides for itself whether that is safe. */
-  protected abstract executePrepared<Row>(statement: PreparedStatement, binds: readonly unknown[], options: RequestOptions): Promise<SqlRows<Row>>
+  protected abstract executePrepared<Row>(
+    statement: PreparedStatement,
+    binds: readonly unknown[],
+    options: RequestOptions,
+  ): Promise<SqlRows<Row>>
 
   /** For the parts of this package: EXECUTE of a text or of a statement id. */
-  protected executeRaw<Row>(statement: string | number, binds: readonly unknown[], options: RequestOptions): Promise<SqlRows<Row>> {
+  protected executeRaw<Row>(
+    statement: string | number,
+    binds: readonly unknown[],
+    options: RequestOptions,
+  ): Promise<SqlRows<Row>> {
     return this.#run(readSql<Row>, options, REQUEST_NAMES, 'execute', () => executeOf(statement, binds))
   }
 
@@ -335,7 +404,8 @@ export abstract class Operations {
     check?: PeerCheck,
   ): Request {
     if (typeof space === 'number' && typeof index === 'number' && check === undefined) return build(space, index)
-    if (space === '' || index === '') throw new InvalidArgumentError(`The ${space === '' ? 'space' : 'index'} name is empty`)
+    if (space === '' || index === '')
+      throw new InvalidArgumentError(`The ${space === '' ? 'space' : 'index'} name is empty`)
     const target: Target = { space, index }
     return new LateRequest({
       type,
@@ -358,7 +428,8 @@ function readFirst<T>(reply: Reply, decode: DecodeOptions | undefined): T | unde
 
 function readOnlyRow<T>(reply: Reply, decode: DecodeOptions | undefined): T | undefined {
   const rows = decodeData<T[]>(reply, decode)
-  if (rows.length > 1) throw BoxError.of(ErrorCode.moreThanOneTuple, 'More than one tuple has this key: get() needs a unique index')
+  if (rows.length > 1)
+    throw BoxError.of(ErrorCode.moreThanOneTuple, 'More than one tuple has this key: get() needs a unique index')
   return rows[0]
 }
 
@@ -388,7 +459,12 @@ function requirePagination(peer: PeerView): void {
 
 const NO_OPTIONS: Readonly<Record<string, never>> = Object.freeze({})
 const EMPTY_ARRAY: Uint8Array = Uint8Array.of(0x90)
-const REQUEST_NAMES: ReadonlySet<string> = new Set(['timeout', 'signal', 'idempotent', 'decode'] satisfies (keyof RequestOptions)[])
+const REQUEST_NAMES: ReadonlySet<string> = new Set([
+  'timeout',
+  'signal',
+  'idempotent',
+  'decode',
+] satisfies (keyof RequestOptions)[])
 const CALL_NAMES: ReadonlySet<string> = new Set([...REQUEST_NAMES, 'raw', 'onPush'])
 const INDEX_NAMES: ReadonlySet<string> = new Set([...REQUEST_NAMES, 'index'])
 const SELECT_NAMES: ReadonlySet<string> = new Set([...INDEX_NAMES, 'iterator', 'offset', 'limit', 'after'])

@@ -96,7 +96,9 @@ export function resolveOptions(options: ConnectionOptions): ResolvedOptions {
 export function deadlineOf(nowMs: number, timeout: number | undefined, defaultMs: number): number {
   if (timeout === undefined) return nowMs + defaultMs
   if (typeof timeout !== 'number' || !(timeout > 0)) {
-    throw new InvalidArgumentError(`timeout is ${show(timeout)}, expected milliseconds of more than 0, or Infinity for none`)
+    throw new InvalidArgumentError(
+      `timeout is ${show(timeout)}, expected milliseconds of more than 0, or Infinity for none`,
+    )
   }
   return nowMs + timeout
 }
@@ -105,7 +107,9 @@ export function deadlineOf(nowMs: number, timeout: number | undefined, defaultMs
 export function closeTimeoutOf(timeout: number | undefined, defaultMs: number): number {
   if (timeout === undefined) return defaultMs
   if (typeof timeout !== 'number' || !(timeout >= 0)) {
-    throw new InvalidArgumentError(`timeout is ${show(timeout)}, expected milliseconds of at least 0, or Infinity for none`)
+    throw new InvalidArgumentError(
+      `timeout is ${show(timeout)}, expected milliseconds of at least 0, or Infinity for none`,
+    )
   }
   return timeout
 }
@@ -200,7 +204,8 @@ class OptionCheck {
     }
     for (const [name, value] of Object.entries(decode)) {
       const allowed = DECODE_VALUES.get(name)
-      if (allowed === undefined) this.#problem(`decode.${name}`, `is not known${suggestion(name, new Set(DECODE_VALUES.keys()))}`)
+      if (allowed === undefined)
+        this.#problem(`decode.${name}`, `is not known${suggestion(name, new Set(DECODE_VALUES.keys()))}`)
       else if (value !== undefined && !allowed.includes(value as string)) {
         this.#problem(`decode.${name}`, `expected one of ${allowed.join(', ')}, got ${show(value)}`)
       }
@@ -220,10 +225,17 @@ class OptionCheck {
   count(name: string, otherwise: number, least = 1, mayBeInfinite = false): number {
     const value = this.#options[name]
     if (value === undefined) return otherwise
-    if (typeof value === 'number' && value >= least && (Number.isSafeInteger(value) || (mayBeInfinite && value === Number.POSITIVE_INFINITY))) {
+    if (
+      typeof value === 'number' &&
+      value >= least &&
+      (Number.isSafeInteger(value) || (mayBeInfinite && value === Number.POSITIVE_INFINITY))
+    ) {
       return value
     }
-    this.#problem(name, `expected a whole number of at least ${String(least)}${mayBeInfinite ? ', or Infinity' : ''}, got ${show(value)}`)
+    this.#problem(
+      name,
+      `expected a whole number of at least ${String(least)}${mayBeInfinite ? ', or Infinity' : ''}, got ${show(value)}`,
+    )
     return otherwise
   }
 
@@ -292,18 +304,38 @@ function editDistance(a: string, b: string): number {
 /** Strings are shown by kind only where they may be secret; here they are numbers in disguise. */
 function show(value: unknown): string {
   if (typeof value === 'string') return `the string "${value.length > 20 ? `${value.slice(0, 20)}…` : value}"`
-  if (typeof value === 'number' || typeof value === 'boolean' || value === null || value === undefined) return String(value)
+  if (typeof value === 'number' || typeof value === 'boolean' || value === null || value === undefined)
+    return String(value)
   return Array.isArray(value) ? 'an array' : `a value of type ${typeof value}`
 }
 
 const DEFAULT_CONNECT_TIMEOUT_MS = 5_000
 const DEFAULT_REQUEST_TIMEOUT_MS = 10_000
 const DEFAULT_CLOSE_TIMEOUT_MS = 5_000
-const DEFAULT_RECONNECT: ReconnectPolicy = { minDelayMs: 50, maxDelayMs: 5_000, jitter: 0.2, retries: Number.POSITIVE_INFINITY }
+const DEFAULT_RECONNECT: ReconnectPolicy = {
+  minDelayMs: 50,
+  maxDelayMs: 5_000,
+  jitter: 0.2,
+  retries: Number.POSITIVE_INFINITY,
+}
 const RECONNECT_NAMES: ReadonlySet<string> = new Set(Object.keys(DEFAULT_RECONNECT))
 const OPTION_NAMES: ReadonlySet<string> = new Set([
-  'uri', 'user', 'password', 'hash1', 'connectTimeoutMs', 'requestTimeoutMs', 'closeTimeoutMs', 'reconnect', 'maxInFlight',
-  'maxInFlightBytes', 'maxQueued', 'maxQueuedBytes', 'maxFrameBytes', 'decode', 'tupleFormats', 'environment',
+  'uri',
+  'user',
+  'password',
+  'hash1',
+  'connectTimeoutMs',
+  'requestTimeoutMs',
+  'closeTimeoutMs',
+  'reconnect',
+  'maxInFlight',
+  'maxInFlightBytes',
+  'maxQueued',
+  'maxQueuedBytes',
+  'maxFrameBytes',
+  'decode',
+  'tupleFormats',
+  'environment',
 ] satisfies (keyof ConnectionOptions)[])
 const DECODE_VALUES: ReadonlyMap<string, readonly string[]> = new Map([
   ['integers', ['auto', 'bigint', 'number']],

@@ -32,14 +32,26 @@ export interface PageSource {
   describeIndex(space: SpaceRef, index: IndexRef): Promise<IndexDefinition>
 }
 
-export async function* iterateRows<T>(source: PageSource, space: SpaceRef, key: readonly unknown[], options: IterateOptions): AsyncGenerator<T, void> {
+export async function* iterateRows<T>(
+  source: PageSource,
+  space: SpaceRef,
+  key: readonly unknown[],
+  options: IterateOptions,
+): AsyncGenerator<T, void> {
   for await (const rows of selectPagesOf<T>(source, space, key, options)) yield* rows
 }
 
-export async function* selectPagesOf<T>(source: PageSource, space: SpaceRef, key: readonly unknown[], options: IterateOptions): AsyncGenerator<T[], void> {
+export async function* selectPagesOf<T>(
+  source: PageSource,
+  space: SpaceRef,
+  key: readonly unknown[],
+  options: IterateOptions,
+): AsyncGenerator<T[], void> {
   const { pageSize = DEFAULT_PAGE_SIZE, limit = Number.POSITIVE_INFINITY, ...select } = options
   if (!Number.isInteger(pageSize) || pageSize < 1 || pageSize > MAX_PAGE_SIZE) {
-    throw new InvalidArgumentError(`pageSize is ${String(pageSize)}, expected a whole number of 1..${String(MAX_PAGE_SIZE)}`)
+    throw new InvalidArgumentError(
+      `pageSize is ${String(pageSize)}, expected a whole number of 1..${String(MAX_PAGE_SIZE)}`,
+    )
   }
   let first: Page<T>
   try {
@@ -58,7 +70,11 @@ export async function* selectPagesOf<T>(source: PageSource, space: SpaceRef, key
     left -= page.rows.length
     // A short page is the last one; so is an empty one, which has no position.
     if (page.rows.length < wanted || left <= 0 || position === undefined) return
-    page = await source.operations.selectPage<T>(space, key, { ...select, limit: Math.min(pageSize, left), after: position })
+    page = await source.operations.selectPage<T>(space, key, {
+      ...select,
+      limit: Math.min(pageSize, left),
+      after: position,
+    })
     position = page.position ?? position
   }
 }
@@ -75,20 +91,18 @@ async function* pagesByKey<T>(
   const index = await source.describeIndex(space, select.index ?? 0)
   const { keyFields, following } = pagingByKey(index, key, select.iterator)
   let left = limit
-  let request: { key: readonly unknown[]; iterator: SelectOptions['iterator'] } = { key, iterator: select.iterator }
+  let request: { readonly key: readonly unknown[]; readonly options: SelectOptions } = { key, options: select }
   for (;;) {
     const wanted = Math.min(pageSize, left)
-    const { iterator, ...rest } = select
-    const rows = await source.operations.select<T>(space, request.key, {
-      ...rest,
-      ...(request.iterator === undefined ? {} : { iterator: request.iterator }),
-      limit: wanted,
-    })
+    const rows = await source.operations.select<T>(space, request.key, { ...request.options, limit: wanted })
     if (rows.length > 0) yield rows
     left -= rows.length
     const last = rows.at(-1)
     if (rows.length < wanted || left <= 0 || last === undefined || following === undefined) return
-    request = { key: keyFields.map((field) => (last as readonly unknown[])[field]), iterator: following }
+    request = {
+      key: keyFields.map((field) => (last as readonly unknown[])[field]),
+      options: { ...select, iterator: following },
+    }
   }
 }
 

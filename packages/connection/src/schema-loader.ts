@@ -1,4 +1,11 @@
-import { BoxError, decodeData, MalformedFrameError, type OrbweaverError, type Reply, selectRequest } from '@orbweaver/iproto'
+import {
+  BoxError,
+  decodeData,
+  MalformedFrameError,
+  type OrbweaverError,
+  type Reply,
+  selectRequest,
+} from '@orbweaver/iproto'
 import { RequestTimeoutError } from './errors.js'
 import type { Link } from './link.js'
 import { type Schema, SchemaTable } from './schema.js'
@@ -53,20 +60,28 @@ export class SchemaLoader {
       arrived()
     }
     // Together they are one picture unless the schema changes between them; the older version tells that at the first use.
-    this.#link.send(selectRequest({ space: VSPACE, key: [] }), { deadline, pin }, {
-      done: (reply) => {
-        spaces = reply
-        arrived()
+    this.#link.send(
+      selectRequest({ space: VSPACE, key: [] }),
+      { deadline, pin },
+      {
+        done: (reply) => {
+          spaces = reply
+          arrived()
+        },
+        failed,
       },
-      failed,
-    })
-    this.#link.send(selectRequest({ space: VINDEX, key: [] }), { deadline, pin }, {
-      done: (reply) => {
-        indexes = reply
-        arrived()
+    )
+    this.#link.send(
+      selectRequest({ space: VINDEX, key: [] }),
+      { deadline, pin },
+      {
+        done: (reply) => {
+          indexes = reply
+          arrived()
+        },
+        failed,
       },
-      failed,
-    })
+    )
   }
 
   #loaded(spaces: Reply, indexes: Reply, refresh: number): void {
@@ -87,7 +102,9 @@ function neverSent(error: OrbweaverError): OrbweaverError {
   if (error instanceof BoxError) return new BoxError(error.entries, { executed: 'no' })
   const message = `The schema could not be fetched: ${error.message}`
   const options = { executed: 'no', cause: error } as const
-  return error instanceof RequestTimeoutError ? new RequestTimeoutError(message, options) : new MalformedFrameError(message, options)
+  return error instanceof RequestTimeoutError
+    ? new RequestTimeoutError(message, options)
+    : new MalformedFrameError(message, options)
 }
 
 /** `_vspace` and `_vindex`: what the user may see of `_space` and `_index`. */

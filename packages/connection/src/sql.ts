@@ -84,7 +84,11 @@ export class PreparedStatement {
       await this.#host.unprepareNow(current)
     } catch (error) {
       // Forgotten already, by the server or with the session: that is what was wanted.
-      if (!(error instanceof ConnectionLostError || error instanceof ConnectionClosedError) && codeOf(error) !== ErrorCode.wrongQueryId) throw error
+      if (
+        !(error instanceof ConnectionLostError || error instanceof ConnectionClosedError) &&
+        codeOf(error) !== ErrorCode.wrongQueryId
+      )
+        throw error
     }
   }
 
@@ -103,7 +107,11 @@ export class PreparedStatement {
     if (code === ErrorCode.wrongQueryId) return true
     // 159 is any failure of a statement; only a schema that moved since PREPARE makes it "the statement has expired".
     if (code === ErrorCode.sqlExecute) return this.#host.schemaVersion !== prepared.schemaVersion
-    return error instanceof ConnectionLostError && error.executed === 'no' && prepared.pin.generation !== this.#host.generation
+    return (
+      error instanceof ConnectionLostError &&
+      error.executed === 'no' &&
+      prepared.pin.generation !== this.#host.generation
+    )
   }
 
   #renewed(stale: Prepared | undefined, deadline: number, signal: AbortSignal | undefined): Promise<Prepared> {

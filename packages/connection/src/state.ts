@@ -14,7 +14,12 @@ export type ConnectionState =
   /** Usable. */
   | { readonly name: 'active'; readonly attempt: number; readonly sinceMs: number }
   /** The server announced its shutdown: what is outstanding finishes, new requests wait for the next connection. */
-  | { readonly name: 'graceful_shutdown'; readonly attempt: number; readonly sinceMs: number; readonly cause: OrbweaverError }
+  | {
+      readonly name: 'graceful_shutdown'
+      readonly attempt: number
+      readonly sinceMs: number
+      readonly cause: OrbweaverError
+    }
   /** Pausing before the next attempt. `cause` is why the last one failed or ended. */
   | { readonly name: 'error_reconnect'; readonly attempt: number; readonly cause: OrbweaverError }
   /** Gave up: no attempt is left. `connect()` starts again. */
@@ -143,13 +148,20 @@ function lost(state: ConnectionState, cause: OrbweaverError, context: Transition
   const isStable = context.nowMs - state.sinceMs >= STABLE_AFTER_MS
   const attempt = isStable ? 0 : state.attempt
   const next = pauseOrGiveUp(attempt, cause, context)
-  const effects: Effect[] = [{ do: 'hangUp', cause }, { do: 'failInFlight', cause }]
+  const effects: Effect[] = [
+    { do: 'hangUp', cause },
+    { do: 'failInFlight', cause },
+  ]
   if (next.name === 'error_reconnect') effects.push({ do: 'pause', attempt })
   else effects.push({ do: 'failWaiting', cause })
   return { state: next, effects }
 }
 
-function pauseOrGiveUp(attempt: number, cause: OrbweaverError, context: TransitionContext): ConnectionState & { name: 'error_reconnect' | 'error' } {
+function pauseOrGiveUp(
+  attempt: number,
+  cause: OrbweaverError,
+  context: TransitionContext,
+): ConnectionState & { name: 'error_reconnect' | 'error' } {
   return attempt < context.policy.retries ? { name: 'error_reconnect', attempt, cause } : { name: 'error', cause }
 }
 

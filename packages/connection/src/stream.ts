@@ -29,7 +29,14 @@ export interface TransactionOptions extends Pick<RequestOptions, 'timeout' | 'si
 
 /** What a stream needs of its connection. */
 export interface StreamHost extends Omit<OperationsHost, 'send' | 'mayResolveAgain'> {
-  send(request: Request, deadline: number, signal: AbortSignal | undefined, sink: ReplySink, streamId: number, pin: SessionPin): void
+  send(
+    request: Request,
+    deadline: number,
+    signal: AbortSignal | undefined,
+    sink: ReplySink,
+    streamId: number,
+    pin: SessionPin,
+  ): void
   /** The transaction began: the session should not be left before its end. */
   opened(stream: Stream): void
   ended(stream: Stream): void
@@ -134,9 +141,16 @@ export class Stream extends Operations implements AsyncDisposable {
   }
 
   /** By id while this session knows it, else by its text: waiting for PREPARE would let later requests overtake. */
-  protected async executePrepared<Row>(statement: PreparedStatement, binds: readonly unknown[], options: RequestOptions): Promise<SqlRows<Row>> {
+  protected async executePrepared<Row>(
+    statement: PreparedStatement,
+    binds: readonly unknown[],
+    options: RequestOptions,
+  ): Promise<SqlRows<Row>> {
     const prepared = statement.current
-    if (prepared === undefined || (this.#pin.generation !== undefined && prepared.pin.generation !== this.#pin.generation)) {
+    if (
+      prepared === undefined ||
+      (this.#pin.generation !== undefined && prepared.pin.generation !== this.#pin.generation)
+    ) {
       return this.executeRaw<Row>(statement.text, binds, options)
     }
     const wasOpen = this.isOpen

@@ -1,6 +1,6 @@
 /** The one file of this package that touches sockets: dialling, accepting, and a socket as a `Transport`. */
 import { connect as connectSocket, createServer, type Server, type Socket } from 'node:net'
-import { unlink } from 'node:fs/promises'
+import { lstat, unlink } from 'node:fs/promises'
 import { formatAddress } from './address.js'
 import type { Address, Transport, TransportSink } from './transport.js'
 
@@ -69,9 +69,9 @@ export async function listen(address: Address, onTransport: (transport: Transpor
   try {
     return await listenOnce(address, onTransport)
   } catch (error) {
-    if (!('path' in address) || !hasCode(error, 'EADDRINUSE') || (await isAlive(address.path))) throw error
+    if (!('path' in address) || !hasCode(error, 'EADDRINUSE') || !(await isStaleSocket(address.path))) throw error
     await unlink(address.path)
-    return await listenOnce(address, onTransport)
+    return listenOnce(address, onTransport)
   }
 }
 
@@ -209,15 +209,16 @@ function peerOf(socket: Socket, address: { readonly host: string } | { readonly 
   return `${host.includes(':') ? `[${host}]` : host}:${String(socket.remotePort ?? 0)}`
 }
 
-/** Whether somebody accepts on a unix socket: a file left by a dead process refuses. */
-function isAlive(path: string): Promise<boolean> {
+/** Whether a path is a socket on which nobody accepts: a dead process left it. Any other file stays where it is. */
+async function isStaleSocket(path: string): Promise<boolean> {
+  if (!(await lstat(path)).isSocket()) return false
   return new Promise((resolve) => {
     const probe = connectSocket({ path })
     probe.once('connect', () => {
       probe.destroy()
-      resolve(true)
+      resolve(false)
     })
-    probe.once('error', () => resolve(false))
+    probe.once('error', (error) => resolve(hasCode(error, 'ECONNREFUSED')))
   })
 }
 

@@ -102,15 +102,18 @@ export class Repetition {
   explain(error: OrbweaverError): OrbweaverError {
     const { target } = this.#parts
     if (target === undefined || !(error instanceof BoxError)) return error
-    if (error.boxCode === ErrorCode.noSuchSpace && typeof target.space === 'string') return new NoSuchSpaceError(target.space, { cause: error })
+    if (error.boxCode === ErrorCode.noSuchSpace && typeof target.space === 'string')
+      return new NoSuchSpaceError(target.space, { cause: error })
     const isIndexMissing = error.boxCode === ErrorCode.noSuchIndexId || error.boxCode === ErrorCode.noSuchIndexName
-    if (isIndexMissing && typeof target.index === 'string') return new NoSuchIndexError(String(target.space), target.index, { cause: error })
+    if (isIndexMissing && typeof target.index === 'string')
+      return new NoSuchIndexError(String(target.space), target.index, { cause: error })
     return error
   }
 
   #isWorthResolving(error: OrbweaverError): boolean {
     const { request, mayResolveAgain, isSchemaStale } = this.#parts
-    if (!(request instanceof LateRequest) || !request.wasLookedUp || !mayResolveAgain || !(error instanceof BoxError)) return false
+    if (!(request instanceof LateRequest) || !request.wasLookedUp || !mayResolveAgain || !(error instanceof BoxError))
+      return false
     const { boxCode } = error
     if (boxCode !== ErrorCode.wrongSchemaVersion && !(NAME_ERRORS.has(boxCode) && isSchemaStale())) return false
     this.#resolutions += 1
@@ -132,6 +135,10 @@ function unreadable(error: unknown): OrbweaverError {
   return new MalformedFrameError(`The answer cannot be read: ${message}`, { executed: 'yes', cause: error })
 }
 
-const NAME_ERRORS: ReadonlySet<number> = new Set([ErrorCode.noSuchIndexId, ErrorCode.noSuchSpace, ErrorCode.noSuchIndexName])
+const NAME_ERRORS: ReadonlySet<number> = new Set([
+  ErrorCode.noSuchIndexId,
+  ErrorCode.noSuchSpace,
+  ErrorCode.noSuchIndexName,
+])
 /** A schema that changes faster than this is a migration; the last answer of the server is the truth then. */
 const MAX_RESOLUTIONS = 8

@@ -6,7 +6,13 @@ import { RequestAbortedError, RequestTimeoutError } from './errors.js'
  * @param what - for messages, as the beginning of a sentence: `Preparing a statement`
  * @throws RequestTimeoutError, RequestAbortedError (`executed: 'no'`); what the promise rejects with
  */
-export function waitFor<T>(shared: Promise<T>, what: string, clock: Clock, deadline: number, signal: AbortSignal | undefined): Promise<T> {
+export function waitFor<T>(
+  shared: Promise<T>,
+  what: string,
+  clock: Clock,
+  deadline: number,
+  signal: AbortSignal | undefined,
+): Promise<T> {
   return new Promise<T>((resolve, reject) => {
     const settle = (): void => {
       cancelTimer()
@@ -32,7 +38,7 @@ export function waitFor<T>(shared: Promise<T>, what: string, clock: Clock, deadl
       },
       (error: unknown) => {
         settle()
-        reject(error as Error)
+        reject(error)
       },
     )
   })

@@ -133,7 +133,8 @@ export class Watchers {
     const subscription = this.#subscriptions.get(key)
     if (subscription === undefined || !subscription.watchers.delete(watcher) || subscription.watchers.size > 0) return
     this.#subscriptions.delete(key)
-    if (this.#port.isUp && this.#port.refusal() === undefined) this.#port.tell(unwatchRequest(key), (this.#lastSync += 1))
+    if (this.#port.isUp && this.#port.refusal() === undefined)
+      this.#port.tell(unwatchRequest(key), (this.#lastSync += 1))
   }
 
   #subscribe(key: string, subscription: Subscription): void {
@@ -146,7 +147,8 @@ export class Watchers {
   #tellLast(subscription: Subscription, watcher: Watcher): void {
     const { events } = subscription
     this.#port.soon(() => {
-      if (subscription.events === events && subscription.watchers.has(watcher)) callBack(watcher.onValue, subscription.value)
+      if (subscription.events === events && subscription.watchers.has(watcher))
+        callBack(watcher.onValue, subscription.value)
     })
   }
 

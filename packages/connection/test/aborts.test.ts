@@ -11,7 +11,10 @@ function pending(): Pending {
 
 describe('AbortListeners', () => {
   it('registers one listener for a signal however many requests share it', () => {
-    const listeners = new AbortListeners(() => undefined, () => undefined)
+    const listeners = new AbortListeners(
+      () => undefined,
+      () => undefined,
+    )
     const { signal } = new AbortController()
     for (let i = 0; i < 1_000; i += 1) listeners.add(signal, pending())
     expect(getEventListeners(signal, 'abort')).toHaveLength(1)
@@ -19,7 +22,10 @@ describe('AbortListeners', () => {
 
   it('ends the members of the signal that fired and no others', () => {
     const ended: Pending[] = []
-    const listeners = new AbortListeners((request) => ended.push(request), () => undefined)
+    const listeners = new AbortListeners(
+      (request) => ended.push(request),
+      () => undefined,
+    )
     const one = new AbortController()
     const other = new AbortController()
     const [a, b, c] = [pending(), pending(), pending()] as [Pending, Pending, Pending]
@@ -33,7 +39,10 @@ describe('AbortListeners', () => {
 
   it('takes the listener off when the turn in which the last request ended is over', () => {
     const later: (() => void)[] = []
-    const listeners = new AbortListeners(() => undefined, (task) => later.push(task))
+    const listeners = new AbortListeners(
+      () => undefined,
+      (task) => later.push(task),
+    )
     const { signal } = new AbortController()
     const [a, b] = [pending(), pending()] as [Pending, Pending]
     listeners.add(signal, a)

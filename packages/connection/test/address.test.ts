@@ -86,19 +86,36 @@ describe('parseUri refuses what is wrong or could be read in two ways, and says 
   })
 
   it('never repeats a password in its message', () => {
-    for (const text of ['alice:s3cret@x@h', 'alice:s3cret/@h', 'alice:s3cret%zz@h', 'alice:s3cret@h:0', 'alice:s3cret@']) {
-      expect(() => parseUri(text)).toThrow(expect.not.objectContaining({ message: expect.stringContaining('s3cret') as string }) as Error)
+    for (const text of [
+      'alice:s3cret@x@h',
+      'alice:s3cret/@h',
+      'alice:s3cret%zz@h',
+      'alice:s3cret@h:0',
+      'alice:s3cret@',
+    ]) {
+      expect(() => parseUri(text)).toThrow(
+        expect.not.objectContaining({ message: expect.stringContaining('s3cret') as string }) as Error,
+      )
     }
   })
 })
 
 describe('formatAddress', () => {
-  it.each(['127.0.0.1:3301', '[::1]:3301', 'unix/:/run/a.sock', 'localhost:1'])('writes %s as parseAddress reads it', (text) => {
-    expect(formatAddress(parseAddress(text))).toBe(text)
-  })
+  it.each(['127.0.0.1:3301', '[::1]:3301', 'unix/:/run/a.sock', 'localhost:1'])(
+    'writes %s as parseAddress reads it',
+    (text) => {
+      expect(formatAddress(parseAddress(text))).toBe(text)
+    },
+  )
 
   it('calls a connect function in-process', () => {
-    expect(formatAddress({ connect: () => { throw new Error('not dialled') } })).toBe('in-process')
+    expect(
+      formatAddress({
+        connect: () => {
+          throw new Error('not dialled')
+        },
+      }),
+    ).toBe('in-process')
   })
 })
 

@@ -1,12 +1,25 @@
 import { formatGreeting, type OrbweaverError } from '@orbweaver/iproto'
 import { describe, expect, it } from 'vitest'
-import { AuthError, type ChannelSink, ConnectError, type FrameChannel, type LargeFrame, openChannel, type Transport, transportPair } from '../src/index.js'
+import {
+  AuthError,
+  type ChannelSink,
+  ConnectError,
+  type FrameChannel,
+  type LargeFrame,
+  openChannel,
+  type Transport,
+  transportPair,
+} from '../src/index.js'
 import { ScriptedPeer, VirtualClock } from '../src/testing/index.js'
 import { outcome } from './rig.js'
 
 const FEATURES = [0, 1, 2, 3, 4, 5, 6]
 
-function environment(clock: VirtualClock): { clock: VirtualClock; random: () => number; dial: () => Promise<Transport> } {
+function environment(clock: VirtualClock): {
+  clock: VirtualClock
+  random: () => number
+  dial: () => Promise<Transport>
+} {
   return { clock, random: () => 0.5, dial: () => Promise.reject(new Error('not dialled here')) }
 }
 
@@ -38,11 +51,20 @@ function raw(): { clock: VirtualClock; client: Transport; server: Transport; rec
   const clock = new VirtualClock()
   const [client, server] = transportPair(clock)
   const received: Buffer[] = []
-  server.attach({ data: (chunk) => received.push(chunk), drain: () => undefined, end: () => undefined, closed: () => undefined })
+  server.attach({
+    data: (chunk) => received.push(chunk),
+    drain: () => undefined,
+    end: () => undefined,
+    closed: () => undefined,
+  })
   return { clock, client, server, received }
 }
 
-const GREETING = formatGreeting({ version: '2.6.0', uuid: '01234567-89ab-4cde-8f01-23456789abcd', salt: Buffer.alloc(32, 9) })
+const GREETING = formatGreeting({
+  version: '2.6.0',
+  uuid: '01234567-89ab-4cde-8f01-23456789abcd',
+  salt: Buffer.alloc(32, 9),
+})
 
 /** A frame of an announced size: a reply in the fixed layout with a body of bin data. */
 function bigFrame(bytes: number): Buffer {
@@ -60,10 +82,18 @@ describe('openChannel', () => {
     const clock = new VirtualClock()
     const peer = new ScriptedPeer({ clock, version: '3.2.1', users: { alice: 'secret' } })
     const channel = await clock.run(
-      openChannel(dial(peer), { features: FEATURES, credential: { user: 'alice', password: 'secret' }, deadline: 5_000 }, environment(clock)),
+      openChannel(
+        dial(peer),
+        { features: FEATURES, credential: { user: 'alice', password: 'secret' }, deadline: 5_000 },
+        environment(clock),
+      ),
     )
     expect([channel.version, channel.instanceUuid, [...channel.features], [...channel.salt], channel.peer]).toEqual([
-      '3.2.1', peer.uuid, FEATURES, [...peer.session.salt], 'in-process',
+      '3.2.1',
+      peer.uuid,
+      FEATURES,
+      [...peer.session.salt],
+      'in-process',
     ])
     expect(peer.session.user).toBe('alice')
     expect(clock.pendingTimers).toBe(0)
@@ -92,24 +122,39 @@ describe('openChannel', () => {
     ['id', 'id', /its answer to ID/],
     ['auth', 'auth', /its answer to the login/],
   ]
-  it.each(stalls)('fails at the deadline when the peer falls silent at %s, naming the stage', async (step, stage, words) => {
-    const clock = new VirtualClock()
-    const peer = new ScriptedPeer({ clock, users: { alice: 'p' } })
-    peer.silentFrom = step
-    const result = await clock.run(
-      outcome(openChannel(dial(peer), { features: FEATURES, credential: { user: 'alice', password: 'p' }, deadline: 500 }, environment(clock))),
-    )
-    expect(result).toMatchObject({ error: { code: 'ORB_CONNECT', stage, executed: 'no', message: expect.stringMatching(words) as string } })
-    expect(clock.now()).toBe(500)
-    await clock.settle()
-    expect(peer.session.open).toBe(false)
-    expect(clock.pendingTimers).toBe(0)
-  })
+  it.each(stalls)(
+    'fails at the deadline when the peer falls silent at %s, naming the stage',
+    async (step, stage, words) => {
+      const clock = new VirtualClock()
+      const peer = new ScriptedPeer({ clock, users: { alice: 'p' } })
+      peer.silentFrom = step
+      const result = await clock.run(
+        outcome(
+          openChannel(
+            dial(peer),
+            { features: FEATURES, credential: { user: 'alice', password: 'p' }, deadline: 500 },
+            environment(clock),
+          ),
+        ),
+      )
+      expect(result).toMatchObject({
+        error: { code: 'ORB_CONNECT', stage, executed: 'no', message: expect.stringMatching(words) as string },
+      })
+      expect(clock.now()).toBe(500)
+      await clock.settle()
+      expect(peer.session.open).toBe(false)
+      expect(clock.pendingTimers).toBe(0)
+    },
+  )
 
   it('closes the transport when the login is refused', async () => {
     const clock = new VirtualClock()
     const peer = new ScriptedPeer({ clock, users: { alice: 'right' } })
-    const opening = openChannel(dial(peer), { features: [], credential: { user: 'alice', password: 'wrong' }, deadline: 500 }, environment(clock))
+    const opening = openChannel(
+      dial(peer),
+      { features: [], credential: { user: 'alice', password: 'wrong' }, deadline: 500 },
+      environment(clock),
+    )
     const result = await clock.run(outcome(opening))
     expect(result).toMatchObject({ error: { code: 'ORB_AUTH', user: 'alice', cause: { boxCode: 47 } } })
     expect('error' in result && result.error).toBeInstanceOf(AuthError)
@@ -140,13 +185,23 @@ describe('openChannel', () => {
 
   it('refuses an answer of the handshake that announces more than such an answer can be', async () => {
     const { clock, client, server } = raw()
-    const opening = outcome(openChannel(client, { features: [], credential: { user: 'a', password: 'b' }, deadline: 5_000 }, environment(clock)))
+    const opening = outcome(
+      openChannel(
+        client,
+        { features: [], credential: { user: 'a', password: 'b' }, deadline: 5_000 },
+        environment(clock),
+      ),
+    )
     server.write([GREETING, Buffer.from('ce40000000', 'hex')])
-    expect(await clock.run(opening)).toMatchObject({ error: { code: 'ORB_CONNECT', cause: { code: 'ORB_FRAME_TOO_LARGE' } } })
+    expect(await clock.run(opening)).toMatchObject({
+      error: { code: 'ORB_CONNECT', cause: { code: 'ORB_FRAME_TOO_LARGE' } },
+    })
   })
 })
 
-async function opened(options: { maxFrameBytes?: number } = {}): Promise<ReturnType<typeof raw> & { channel: FrameChannel }> {
+async function opened(
+  options: { maxFrameBytes?: number } = {},
+): Promise<ReturnType<typeof raw> & { channel: FrameChannel }> {
   const parts = raw()
   const opening = openChannel(parts.client, { features: [], deadline: 5_000, ...options }, environment(parts.clock))
   parts.server.write([GREETING])
@@ -171,7 +226,11 @@ describe('FrameChannel', () => {
     const pieces: Buffer[] = []
     let announced = 0
     let ended = 0
-    const large: LargeFrame = { chunk: (bytes) => pieces.push(bytes), end: () => (ended += 1), cut: () => expect.unreachable() }
+    const large: LargeFrame = {
+      chunk: (bytes) => pieces.push(bytes),
+      end: () => (ended += 1),
+      cut: () => expect.unreachable(),
+    }
     const sink = Object.assign(new Frames(), {
       largeFrame: (head: Buffer, frameBytes: number) => {
         pieces.push(head)

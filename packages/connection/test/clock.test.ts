@@ -10,14 +10,17 @@ describe('systemClock', () => {
     vi.useRealTimers()
   })
 
-  it.each([2 ** 31, 10 ** 12, Number.MAX_SAFE_INTEGER])('does not fire at once for a delay of %d ms, beyond the 32-bit limit of timers', (delayMs) => {
-    const task = vi.fn()
-    const cancel = systemClock.schedule(delayMs, task)
-    vi.advanceTimersByTime(2 ** 31 - 1)
-    expect(task).not.toHaveBeenCalled()
-    cancel()
-    expect(vi.getTimerCount()).toBe(0)
-  })
+  it.each([2 ** 31, 10 ** 12, Number.MAX_SAFE_INTEGER])(
+    'does not fire at once for a delay of %d ms, beyond the 32-bit limit of timers',
+    (delayMs) => {
+      const task = vi.fn()
+      const cancel = systemClock.schedule(delayMs, task)
+      vi.advanceTimersByTime(2 ** 31 - 1)
+      expect(task).not.toHaveBeenCalled()
+      cancel()
+      expect(vi.getTimerCount()).toBe(0)
+    },
+  )
 
   it('fires a delay of several legs at its own time', () => {
     const task = vi.fn()
@@ -80,7 +83,9 @@ describe('VirtualClock', () => {
     const late = new Promise<string>((resolve) => clock.schedule(5_000, () => resolve('done')))
     expect(await clock.run(late)).toBe('done')
     expect(clock.now()).toBe(5_000)
-    await expect(clock.run(new Promise((_resolve, reject) => clock.schedule(1, () => reject(new Error('no')))))).rejects.toThrow('no')
+    await expect(
+      clock.run(new Promise((_resolve, reject) => clock.schedule(1, () => reject(new Error('no'))))),
+    ).rejects.toThrow('no')
   })
 
   it('says so when nothing is left that could settle a promise', async () => {

@@ -6,7 +6,14 @@ import { connected, dialling, failure, outcome, type Rig } from './rig.js'
 function expectReleased(rig: Rig): void {
   expect(rig.connection.state).toBe('closed')
   expect(rig.clock.pendingTimers).toBe(0)
-  expect(rig.connection.stats()).toMatchObject({ inFlight: 0, late: 0, queued: 0, queuedBytes: 0, inFlightBytes: 0, watchedKeys: 0 })
+  expect(rig.connection.stats()).toMatchObject({
+    inFlight: 0,
+    late: 0,
+    queued: 0,
+    queuedBytes: 0,
+    inFlightBytes: 0,
+    watchedKeys: 0,
+  })
   expect(rig.peer.sessions.some((session) => session.open)).toBe(false)
 }
 
@@ -20,7 +27,9 @@ async function busy(): Promise<{ rig: Rig; ends: Promise<(string | undefined)[]>
   for (const key of ['a', 'b', 'c']) connection.watch(key, () => undefined)
   const calls = Array.from({ length: 120 }, () => outcome(connection.call('slow', [], { timeout: 60_000 })))
   await clock.settle()
-  const ends = Promise.all(calls).then((all) => all.map((end) => ('error' in end ? `${end.error.code} ${end.error.executed}` : undefined)))
+  const ends = Promise.all(calls).then((all) =>
+    all.map((end) => ('error' in end ? `${end.error.code} ${end.error.executed}` : undefined)),
+  )
   return { rig, ends }
 }
 
@@ -75,6 +84,19 @@ describe('close', () => {
     expectReleased(rig)
   })
 
+  it('takes nothing new from the moment it is called, also where there is room', async () => {
+    const rig = await connected()
+    rig.peer.handle(RequestType.call, () => undefined)
+    const slow = rig.connection.call('slow')
+    const closing = rig.connection.close()
+    const refused = failure(rig.connection.ping())
+    expect(await rig.clock.run(refused)).toMatchObject({ code: 'ORB_CONNECTION_CLOSED', executed: 'no' })
+    rig.peer.lastRequest.reply([1])
+    expect(await rig.clock.run(slow)).toEqual([1])
+    await rig.clock.run(closing)
+    expect(rig.peer.requestsOf(RequestType.ping)).toEqual([])
+  })
+
   it('ends what is left at its limit', async () => {
     const { rig, ends } = await busy()
     await rig.clock.run(rig.connection.close({ timeout: 300 }))
@@ -95,7 +117,11 @@ describe('close', () => {
 
   it('may be called again, also with less patience, and by several', async () => {
     const { rig, ends } = await busy()
-    const closings = [rig.connection.close({ timeout: 5_000 }), rig.connection.close({ timeout: Number.POSITIVE_INFINITY }), rig.connection.close({ timeout: 100 })]
+    const closings = [
+      rig.connection.close({ timeout: 5_000 }),
+      rig.connection.close({ timeout: Number.POSITIVE_INFINITY }),
+      rig.connection.close({ timeout: 100 }),
+    ]
     await rig.clock.run(Promise.all(closings))
     expect(rig.clock.now()).toBe(100)
     await rig.clock.run(rig.connection.close())
@@ -114,20 +140,23 @@ describe('close', () => {
     expectReleased(rig)
   })
 
-  it.each(['greeting', 'half-greeting', 'id', 'auth'] as const)('while a peer stalls at %s ends the attempt and what waits, as never sent', async (step) => {
-    const rig = dialling({ users: { a: 'b' } }, { user: 'a', password: 'b' }, (peer) => {
-      peer.silentFrom = step
-    })
-    const queued = Array.from({ length: 10 }, () => failure(rig.connection.ping()))
-    const connecting = failure(rig.connection.connect())
-    await rig.clock.settle()
-    await rig.clock.run(rig.connection.close())
-    const errors = await rig.clock.run(Promise.all([...queued, connecting]))
-    expect(errors.every((error) => error instanceof ConnectionClosedError && error.executed === 'no')).toBe(true)
-    expect(rig.clock.now()).toBe(0)
-    await rig.clock.settle()
-    expectReleased(rig)
-  })
+  it.each(['greeting', 'half-greeting', 'id', 'auth'] as const)(
+    'while a peer stalls at %s ends the attempt and what waits, as never sent',
+    async (step) => {
+      const rig = dialling({ users: { a: 'b' } }, { user: 'a', password: 'b' }, (peer) => {
+        peer.silentFrom = step
+      })
+      const queued = Array.from({ length: 10 }, () => failure(rig.connection.ping()))
+      const connecting = failure(rig.connection.connect())
+      await rig.clock.settle()
+      await rig.clock.run(rig.connection.close())
+      const errors = await rig.clock.run(Promise.all([...queued, connecting]))
+      expect(errors.every((error) => error instanceof ConnectionClosedError && error.executed === 'no')).toBe(true)
+      expect(rig.clock.now()).toBe(0)
+      await rig.clock.settle()
+      expectReleased(rig)
+    },
+  )
 
   it('between two attempts ends at once', async () => {
     const rig = dialling({}, {}, (peer) => {
@@ -155,18 +184,27 @@ describe('close', () => {
     ['a watcher', (rig, close) => void rig.connection.watch('k', close)],
     ['the event connect', (rig, close) => void rig.connection.on('connect', close)],
     ['the event state', (rig, close) => void rig.connection.on('state', close)],
-    ['the event disconnect', (rig, close) => {
-      rig.connection.on('disconnect', close)
-      void rig.clock.schedule(5, () => rig.peer.cut())
-    }],
-    ['a rejection', (rig, close) => {
-      rig.peer.handle(RequestType.call, (request) => request.error(32, 'x'))
-      void rig.connection.call('f').catch(close)
-    }],
-    ['onPush', (rig, close) => {
-      rig.peer.handle(RequestType.call, (request) => request.push(1))
-      void rig.connection.call('f', [], { onPush: close }).catch(() => undefined)
-    }],
+    [
+      'the event disconnect',
+      (rig, close) => {
+        rig.connection.on('disconnect', close)
+        void rig.clock.schedule(5, () => rig.peer.cut())
+      },
+    ],
+    [
+      'a rejection',
+      (rig, close) => {
+        rig.peer.handle(RequestType.call, (request) => request.error(32, 'x'))
+        void rig.connection.call('f').catch(close)
+      },
+    ],
+    [
+      'onPush',
+      (rig, close) => {
+        rig.peer.handle(RequestType.call, (request) => request.push(1))
+        void rig.connection.call('f', [], { onPush: close }).catch(() => undefined)
+      },
+    ],
   ]
   describe.each(['close', 'destroy'] as const)('%s may be called', (how) => {
     it.each(places)('from %s', async (_name, arm) => {
@@ -196,7 +234,9 @@ describe('close', () => {
 
   it('refuses a timeout that makes no sense', async () => {
     const rig = await connected()
-    expect(await rig.clock.run(failure(rig.connection.close({ timeout: -1 })))).toMatchObject({ code: 'ORB_INVALID_ARGUMENT' })
+    expect(await rig.clock.run(failure(rig.connection.close({ timeout: -1 })))).toMatchObject({
+      code: 'ORB_INVALID_ARGUMENT',
+    })
     expect(rig.connection.state).toBe('active')
   })
 })

@@ -1,4 +1,4 @@
-import { BoxError, ConfigError, RequestType } from '@orbweaver/iproto'
+import { type BoxError, ConfigError, RequestType } from '@orbweaver/iproto'
 import { describe, expect, it } from 'vitest'
 import { AuthError, connect, ConnectError, createConnection } from '../src/index.js'
 import { ScriptedPeer, type SilentStep, VirtualClock } from '../src/testing/index.js'
@@ -11,27 +11,30 @@ describe('One deadline covers the whole handshake', () => {
     ['id', 'id'],
     ['auth', 'auth'],
   ]
-  it.each(stalls)('ten callers share one attempt at a peer silent from %s, and all fail at it with the stage', async (step, stage) => {
-    const { clock, peer, connection } = dialling(
-      { users: { a: 'b' } },
-      { user: 'a', password: 'b', connectTimeoutMs: 500, reconnect: false },
-      (silent) => {
-        silent.silentFrom = step
-      },
-    )
-    const ends = await clock.run(Promise.all(Array.from({ length: 10 }, () => outcome(connection.connect()))))
-    expect(clock.now()).toBe(500)
-    for (const end of ends) expect(end).toMatchObject({ error: { code: 'ORB_CONNECT', stage, executed: 'no' } })
-    expect(peer.sessions).toHaveLength(1)
-    await clock.settle()
-    expect(peer.session.open).toBe(false)
-    expect(clock.pendingTimers).toBe(0)
-    // The next attempt starts clean.
-    peer.silentFrom = undefined
-    await clock.run(Promise.all([connection.connect(), connection.connect()]))
-    expect(peer.sessions).toHaveLength(2)
-    connection.destroy()
-  })
+  it.each(stalls)(
+    'ten callers share one attempt at a peer silent from %s, and all fail at it with the stage',
+    async (step, stage) => {
+      const { clock, peer, connection } = dialling(
+        { users: { a: 'b' } },
+        { user: 'a', password: 'b', connectTimeoutMs: 500, reconnect: false },
+        (silent) => {
+          silent.silentFrom = step
+        },
+      )
+      const ends = await clock.run(Promise.all(Array.from({ length: 10 }, () => outcome(connection.connect()))))
+      expect(clock.now()).toBe(500)
+      for (const end of ends) expect(end).toMatchObject({ error: { code: 'ORB_CONNECT', stage, executed: 'no' } })
+      expect(peer.sessions).toHaveLength(1)
+      await clock.settle()
+      expect(peer.session.open).toBe(false)
+      expect(clock.pendingTimers).toBe(0)
+      // The next attempt starts clean.
+      peer.silentFrom = undefined
+      await clock.run(Promise.all([connection.connect(), connection.connect()]))
+      expect(peer.sessions).toHaveLength(2)
+      connection.destroy()
+    },
+  )
 
   it('covers a dial that never ends, and a socket that opens too late is closed', async () => {
     const clock = new VirtualClock()
@@ -131,7 +134,7 @@ describe('connect', () => {
 })
 
 describe('The session user is the requested user or an error', () => {
-  const users = { alice: 'secret', 'пользователь': '✓:@/?#%', odd: '?', odder: '}p{', empty: '' }
+  const users = { alice: 'secret', пользователь: '✓:@/?#%', odd: '?', odder: '}p{', empty: '' }
   const logins: readonly [name: string, options: object, user: string][] = [
     ['by options', { user: 'alice', password: 'secret' }, 'alice'],
     ['with a Cyrillic name and every special character', { user: 'пользователь', password: '✓:@/?#%' }, 'пользователь'],
@@ -178,7 +181,9 @@ describe('The session user is the requested user or an error', () => {
         random: () => 0.5,
         dial: (address) => {
           expect(address).toEqual({ host: '127.0.0.1', port: 3301 })
-          return 'connect' in peer.address ? Promise.resolve(peer.address.connect()) : Promise.reject(new Error('unreachable'))
+          return 'connect' in peer.address
+            ? Promise.resolve(peer.address.connect())
+            : Promise.reject(new Error('unreachable'))
         },
       },
     })

@@ -11,9 +11,14 @@ afterEach(() => {
 
 function trace<T extends object>(name: string): { event: string; message: T }[] {
   const events: { event: string; message: T }[] = []
-  const handlers = Object.fromEntries(
-    ['start', 'end', 'asyncStart', 'asyncEnd', 'error'].map((event) => [event, (message: object) => events.push({ event, message: message as T })]),
-  ) as Parameters<ReturnType<typeof tracingChannel>['subscribe']>[0]
+  const on = (event: string) => (message: object) => void events.push({ event, message: message as T })
+  const handlers = {
+    start: on('start'),
+    end: on('end'),
+    asyncStart: on('asyncStart'),
+    asyncEnd: on('asyncEnd'),
+    error: on('error'),
+  }
   tracingChannel(name).subscribe(handlers)
   undo.push(() => tracingChannel(name).unsubscribe(handlers))
   return events
@@ -56,8 +61,15 @@ describe('orbweaver:connection:connect', () => {
     peer.refusal = undefined
     await clock.run(connection.connect())
     expect(events.map(({ event, message }) => [event, message.attempt])).toEqual([
-      ['start', 0], ['end', 0], ['error', 0], ['asyncStart', 0], ['asyncEnd', 0],
-      ['start', 1], ['end', 1], ['asyncStart', 1], ['asyncEnd', 1],
+      ['start', 0],
+      ['end', 0],
+      ['error', 0],
+      ['asyncStart', 0],
+      ['asyncEnd', 0],
+      ['start', 1],
+      ['end', 1],
+      ['asyncStart', 1],
+      ['asyncEnd', 1],
     ])
     expect(events[2]?.message.error).toMatchObject({ code: 'ORB_CONNECT' })
     expect(events.at(-1)?.message.version).toBe('2.11.0')

@@ -65,7 +65,11 @@ function framesOf(chunks: Buffer[]): Sent[] {
   for (let frame = reader.next(); frame !== undefined; frame = reader.next()) {
     const header = new FrameHeader()
     header.read(frame)
-    frames.push({ type: header.type, sync: Number(header.sync), body: new BodyReader(frame.subarray(header.bodyStart, header.bodyEnd)) })
+    frames.push({
+      type: header.type,
+      sync: Number(header.sync),
+      body: new BodyReader(frame.subarray(header.bodyStart, header.bodyEnd)),
+    })
   }
   return frames
 }
@@ -136,31 +140,39 @@ describe('Handshake', () => {
     expect(shake.result?.features.size).toBe(0)
   })
 
-  it.each(['auth_wrong_password@2.6.0', 'auth_wrong_password@3.2.1', 'auth_pap_sha256@3.2.1'])('reports the refusal %s as AuthError with the server’s answer', (name) => {
-    const shake = handshake({ user: 'alice', password: 'wrong' })
-    const auth = framesOf(shake.greeting(greeting('2.6.0'))).at(-1)
-    let error: unknown
-    try {
-      shake.frame(answering(bytesOf(`${name}.response`), auth?.sync ?? 0))
-    } catch (thrown) {
-      error = thrown
-    }
-    expect(error).toBeInstanceOf(AuthError)
-    expect((error as AuthError).cause).toBeInstanceOf(BoxError)
-    expect((error as AuthError).user).toBe('alice')
-    expect(isLoginRefusal(error)).toBe(true)
-    expect(shake.result).toBeUndefined()
-  })
+  it.each(['auth_wrong_password@2.6.0', 'auth_wrong_password@3.2.1', 'auth_pap_sha256@3.2.1'])(
+    'reports the refusal %s as AuthError with the server’s answer',
+    (name) => {
+      const shake = handshake({ user: 'alice', password: 'wrong' })
+      const auth = framesOf(shake.greeting(greeting('2.6.0'))).at(-1)
+      let error: unknown
+      try {
+        shake.frame(answering(bytesOf(`${name}.response`), auth?.sync ?? 0))
+      } catch (thrown) {
+        error = thrown
+      }
+      expect(error).toBeInstanceOf(AuthError)
+      expect((error as AuthError).cause).toBeInstanceOf(BoxError)
+      expect((error as AuthError).user).toBe('alice')
+      expect(isLoginRefusal(error)).toBe(true)
+      expect(shake.result).toBeUndefined()
+    },
+  )
 
-  it.each([116, 274, 279])('takes error %i to AUTH for an instance that is not ready, not for a refused user', (code) => {
-    const shake = handshake({ user: 'alice', password: 'p' })
-    const auth = framesOf(shake.greeting(greeting('2.6.0'))).at(-1)
-    const sync = auth?.sync ?? 0
-    expect(() => shake.frame(errorReply(code, sync))).toThrow(ConnectError)
-  })
+  it.each([116, 274, 279])(
+    'takes error %i to AUTH for an instance that is not ready, not for a refused user',
+    (code) => {
+      const shake = handshake({ user: 'alice', password: 'p' })
+      const auth = framesOf(shake.greeting(greeting('2.6.0'))).at(-1)
+      const sync = auth?.sync ?? 0
+      expect(() => shake.frame(errorReply(code, sync))).toThrow(ConnectError)
+    },
+  )
 
   it('fails when an on_connect trigger refuses the session, whatever sync the error carries', () => {
-    const failure = bytesOf(vectors.find((vector) => vector.case.includes('on_connect') && vector.direction === 'response')?.name ?? '')
+    const failure = bytesOf(
+      vectors.find((vector) => vector.case.includes('on_connect') && vector.direction === 'response')?.name ?? '',
+    )
     const shake = handshake({ user: 'alice', password: 'p' })
     shake.greeting(greeting('3.2.1'))
     expect(() => shake.frame(failure)).toThrow(/db:3301: it refuses the session/)
@@ -174,7 +186,9 @@ describe('Handshake', () => {
 
   it('sends no AUTH for guest without a password, and one for guest with a password', () => {
     expect(framesOf(handshake({ user: 'guest', password: '' }).greeting(greeting('2.6.0')))).toEqual([])
-    expect(framesOf(handshake({ user: 'guest', password: 'x' }).greeting(greeting('2.6.0'))).map((frame) => frame.type)).toEqual([RequestType.auth])
+    expect(
+      framesOf(handshake({ user: 'guest', password: 'x' }).greeting(greeting('2.6.0'))).map((frame) => frame.type),
+    ).toEqual([RequestType.auth])
   })
 
   it('sends an empty password for a user without one: never a silent guest', () => {
@@ -224,7 +238,9 @@ describe('Handshake', () => {
   })
 
   it('refuses a text console by name', () => {
-    const console = Buffer.from(`${'Tarantool 2.11.5 (Lua console)'.padEnd(63)}\n${"type 'help' for interactive help".padEnd(63)}\n`)
+    const console = Buffer.from(
+      `${'Tarantool 2.11.5 (Lua console)'.padEnd(63)}\n${"type 'help' for interactive help".padEnd(63)}\n`,
+    )
     expect(() => handshake().greeting(console)).toThrow(/console/)
   })
 

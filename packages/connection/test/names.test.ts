@@ -22,7 +22,8 @@ class SchemaServer {
   constructor(peer: ScriptedPeer) {
     this.#peer = peer
     peer.handle(RequestType.select, (request) => this.#select(request))
-    for (const type of [RequestType.insert, RequestType.delete, RequestType.replace]) peer.handle(type, (request) => this.#touch(request))
+    for (const type of [RequestType.insert, RequestType.delete, RequestType.replace])
+      peer.handle(type, (request) => this.#touch(request))
     peer.handle(RequestType.call, (request) => {
       const [name] = request.body.array(Key.tuple) ?? []
       this.create(String(name))
@@ -60,11 +61,19 @@ class SchemaServer {
     if (space !== VSPACE && space !== VINDEX) return this.#touch(request)
     if (space === VSPACE) this.refreshes += 1
     this.beforeView?.()
-    if (this.viewError !== undefined) return request.error(this.viewError, "Read access to space '_vspace' is denied for user 'guest'")
+    if (this.viewError !== undefined)
+      return request.error(this.viewError, "Read access to space '_vspace' is denied for user 'guest'")
     if (space === VSPACE) return request.reply([...this.#spaces].map(([name, id]) => [id, 1, name, 'memtx', 0, {}, []]))
     request.reply(
       [...this.#indexes].flatMap(([name, indexes]) =>
-        [...indexes].map(([index, id]) => [this.#spaces.get(name), id, index, 'tree', { unique: true }, [[0, 'unsigned']]]),
+        [...indexes].map(([index, id]) => [
+          this.#spaces.get(name),
+          id,
+          index,
+          'tree',
+          { unique: true },
+          [[0, 'unsigned']],
+        ]),
       ),
     )
   }
@@ -88,7 +97,9 @@ async function served(options: Parameters<typeof connected>[1] = {}): Promise<Ri
 describe('Names on a server that resolves them itself', () => {
   it('are sent as names, without any schema', async () => {
     const { clock, peer, connection } = await connected({ version: '3.2.1' })
-    peer.handle(RequestType.select, (request) => request.reply([[request.body.text(Key.spaceName), request.body.text(Key.indexName)]]))
+    peer.handle(RequestType.select, (request) =>
+      request.reply([[request.body.text(Key.spaceName), request.body.text(Key.indexName)]]),
+    )
     expect(await clock.run(connection.select('users', [1], { index: 'by_name' }))).toEqual([['users', 'by_name']])
     expect(peer.requests).toHaveLength(1)
     expect(peer.lastRequest.body.has(Key.spaceId)).toBe(false)
@@ -133,10 +144,14 @@ describe('Names on a server that does not', () => {
     server.create('a')
     await clock.run(connection.select('a'))
     const twenty = (space: string, index: string | number): Promise<unknown[]> =>
-      clock.run(Promise.all(Array.from({ length: 20 }, async () => {
-        const end = await outcome(connection.select(space, [], { index }))
-        return 'value' in end ? end.value[0] : end.error.code
-      })))
+      clock.run(
+        Promise.all(
+          Array.from({ length: 20 }, async () => {
+            const end = await outcome(connection.select(space, [], { index }))
+            return 'value' in end ? end.value[0] : end.error.code
+          }),
+        ),
+      )
     server.addIndex('a', 'second', 1)
     expect(new Set((await twenty('a', 'second')).map(String))).toEqual(new Set(['a,1,']))
     server.rename('a', 'b')
@@ -152,7 +167,9 @@ describe('Names on a server that does not', () => {
 
   it('that do not exist cost one refresh for a thousand requests, and fail promptly', async () => {
     const { clock, connection, server } = await served()
-    const errors = await clock.run(Promise.all(Array.from({ length: 1_000 }, () => failure(connection.select('ghost')))))
+    const errors = await clock.run(
+      Promise.all(Array.from({ length: 1_000 }, () => failure(connection.select('ghost')))),
+    )
     expect(errors.every((error) => error instanceof NoSuchSpaceError && error.executed === 'no')).toBe(true)
     expect(server.refreshes).toBe(1)
     expect(clock.now()).toBe(0)
@@ -201,7 +218,9 @@ describe('Names on a server that does not', () => {
         server.create(`noise${String(changes)}`)
       }
     }
-    const results = await clock.run(Promise.all(Array.from({ length: 100 }, (_, i) => outcome(connection.insert('users', [i])))))
+    const results = await clock.run(
+      Promise.all(Array.from({ length: 100 }, (_, i) => outcome(connection.insert('users', [i])))),
+    )
     for (const [i, end] of results.entries()) expect(end).toEqual({ value: ['users', 0, [i]] })
     for (let i = 0; i < 50; i += 1) {
       server.create(`more${String(i)}`)
@@ -272,6 +291,9 @@ describe('Names on a server that does not', () => {
         out.raw(Buffer.from('92c1', 'hex'))
       }),
     )
-    expect(await clock.run(failure(connection.insert('users', [1])))).toMatchObject({ code: 'ORB_MALFORMED_FRAME', executed: 'no' })
+    expect(await clock.run(failure(connection.insert('users', [1])))).toMatchObject({
+      code: 'ORB_MALFORMED_FRAME',
+      executed: 'no',
+    })
   })
 })

@@ -30,8 +30,17 @@ describe('resolveOptions', () => {
 
   it('takes Infinity as none and false as no reconnect', () => {
     expect(
-      resolveOptions({ uri: 'h', connectTimeoutMs: Number.POSITIVE_INFINITY, requestTimeoutMs: Number.POSITIVE_INFINITY, reconnect: false }),
-    ).toMatchObject({ connectTimeoutMs: Number.POSITIVE_INFINITY, requestTimeoutMs: Number.POSITIVE_INFINITY, reconnect: { retries: 0 } })
+      resolveOptions({
+        uri: 'h',
+        connectTimeoutMs: Number.POSITIVE_INFINITY,
+        requestTimeoutMs: Number.POSITIVE_INFINITY,
+        reconnect: false,
+      }),
+    ).toMatchObject({
+      connectTimeoutMs: Number.POSITIVE_INFINITY,
+      requestTimeoutMs: Number.POSITIVE_INFINITY,
+      reconnect: { retries: 0 },
+    })
   })
 
   const refused: readonly [options: object, problem: RegExp][] = [
@@ -39,13 +48,19 @@ describe('resolveOptions', () => {
     [{ uri: '' }, /^uri: .*empty/],
     [{ uri: 5 }, /^uri: expected an address, got 5/],
     [{ uri: { host: 'h', port: '3301' } }, /^uri: port must be an integer in 1\.\.65535, got the string/],
-    [{ uri: 'h', requestTimeoutMs: 0 }, /^requestTimeoutMs: expected milliseconds of more than 0 \(Infinity for none\), got 0/],
+    [
+      { uri: 'h', requestTimeoutMs: 0 },
+      /^requestTimeoutMs: expected milliseconds of more than 0 \(Infinity for none\), got 0/,
+    ],
     [{ uri: 'h', requestTimeoutMs: -1 }, /got -1/],
     [{ uri: 'h', requestTimeoutMs: Number.NaN }, /got NaN/],
     [{ uri: 'h', requestTimeoutMs: '5' }, /got the string "5"/],
     [{ uri: 'h', connectTimeoutMs: '5s' }, /^connectTimeoutMs: .*milliseconds/],
     [{ uri: 'h', closeTimeoutMs: -1 }, /^closeTimeoutMs: .*at least 0/],
-    [{ uri: 'h', reconnect: { retries: -1 } }, /^reconnect\.retries: expected a whole number of at least 0, or Infinity, got -1/],
+    [
+      { uri: 'h', reconnect: { retries: -1 } },
+      /^reconnect\.retries: expected a whole number of at least 0, or Infinity, got -1/,
+    ],
     [{ uri: 'h', reconnect: { retries: 1.5 } }, /^reconnect\.retries/],
     [{ uri: 'h', reconnect: { jitter: 2 } }, /^reconnect\.jitter: expected a number in 0\.\.1/],
     [{ uri: 'h', reconnect: { minDelayMs: 10, maxDelayMs: 5 } }, /^reconnect\.minDelayMs: is more than maxDelayMs/],
@@ -77,7 +92,10 @@ describe('resolveOptions', () => {
 
   it('takes credentials from the uri or from the options, exactly as given', () => {
     expect(resolveOptions({ uri: 'a:b%40@h' }).credential).toEqual({ user: 'a', password: 'b@' })
-    expect(resolveOptions({ uri: 'h', user: 'a%40', password: ':@/?#%' }).credential).toEqual({ user: 'a%40', password: ':@/?#%' })
+    expect(resolveOptions({ uri: 'h', user: 'a%40', password: ':@/?#%' }).credential).toEqual({
+      user: 'a%40',
+      password: ':@/?#%',
+    })
     expect(resolveOptions({ uri: 'a@h' }).credential).toEqual({ user: 'a', password: '' })
     expect(resolveOptions({ uri: 'a@h', password: 'p' }).credential).toEqual({ user: 'a', password: 'p' })
     expect(resolveOptions({ uri: 'a:b@h', user: 'a', password: 'b' }).credential).toEqual({ user: 'a', password: 'b' })
@@ -110,6 +128,8 @@ describe('closeTimeoutOf', () => {
 
 describe('refuseUnknownOptions', () => {
   it('names the option, the call and the likely meaning', () => {
-    expect(() => refuseUnknownOptions({ timout: 5 }, new Set(['timeout']), 'select')).toThrow('select has no option "timout"; did you mean "timeout"?')
+    expect(() => refuseUnknownOptions({ timout: 5 }, new Set(['timeout']), 'select')).toThrow(
+      'select has no option "timout"; did you mean "timeout"?',
+    )
   })
 })

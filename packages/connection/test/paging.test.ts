@@ -12,7 +12,11 @@ function serve(rig: Rig, n: number): { rows: Row[]; requests: PeerRequest[] } {
   rig.peer.handle(RequestType.select, (request) => {
     const space = request.body.uint(Key.spaceId)
     if (space === 281) return request.reply([[512, 1, 'numbers']])
-    if (space === 289) return request.reply([[512, 0, 'pk', 'tree', { unique: true }, [[0, 'unsigned']]], [512, 1, 'other', 'tree', {}, [[1, 'string']]]])
+    if (space === 289)
+      return request.reply([
+        [512, 0, 'pk', 'tree', { unique: true }, [[0, 'unsigned']]],
+        [512, 1, 'other', 'tree', {}, [[1, 'string']]],
+      ])
     requests.push(request)
     const { body } = request
     const [from] = (body.array(Key.key) ?? []) as number[]
@@ -53,7 +57,9 @@ describe.each([
   it.each([0, 1, 99, 100, 101, 250])('gives all of %i rows once and in order, by pages of 100', async (n) => {
     const rig = await connected(options)
     const { rows, requests } = serve(rig, n)
-    expect(await rig.clock.run(collect(rig.connection.iterate<Row>(512, [], { iterator: 'ALL', pageSize: 100 })))).toEqual(rows)
+    expect(
+      await rig.clock.run(collect(rig.connection.iterate<Row>(512, [], { iterator: 'ALL', pageSize: 100 }))),
+    ).toEqual(rows)
     expect(requests.length).toBe(Math.floor(n / 100) + 1)
   })
 
@@ -69,25 +75,31 @@ describe.each([
     const rig = await connected(options)
     const { rows } = serve(rig, 30)
     const key = from === undefined ? [] : [from]
-    expect(await rig.clock.run(collect(rig.connection.iterate<Row>(512, key, { iterator, pageSize: 7 })))).toEqual(expected([...rows]))
+    expect(await rig.clock.run(collect(rig.connection.iterate<Row>(512, key, { iterator, pageSize: 7 })))).toEqual(
+      expected([...rows]),
+    )
   })
 
   it('stops at its limit', async () => {
     const rig = await connected(options)
     const { rows, requests } = serve(rig, 30)
-    expect(await rig.clock.run(collect(rig.connection.iterate(512, [], { limit: 12, pageSize: 5 })))).toEqual(rows.slice(0, 12))
+    expect(await rig.clock.run(collect(rig.connection.iterate(512, [], { limit: 12, pageSize: 5 })))).toEqual(
+      rows.slice(0, 12),
+    )
     expect(requests.map((request) => request.body.uint(Key.limit))).toEqual([5, 5, 2])
   })
 
   it('asks for a page when it is wanted, and no more after the loop is left', async () => {
     const rig = await connected(options)
     const { requests } = serve(rig, 1_000)
-    await rig.clock.run((async () => {
-      for await (const page of rig.connection.selectPages<Row>(512, [], { pageSize: 10 })) {
-        expect(page).toHaveLength(10)
-        if (page[0]?.[0] === 20) break
-      }
-    })())
+    await rig.clock.run(
+      (async () => {
+        for await (const page of rig.connection.selectPages<Row>(512, [], { pageSize: 10 })) {
+          expect(page).toHaveLength(10)
+          if (page[0]?.[0] === 20) break
+        }
+      })(),
+    )
     expect(requests).toHaveLength(3)
   })
 
@@ -107,7 +119,9 @@ describe.each([
 
   it('refuses a page size that makes no sense', async () => {
     const rig = await connected(options)
-    expect(await rig.clock.run(failure(rig.connection.iterate(512, [], { pageSize: 0 }).next()))).toMatchObject({ code: 'ORB_INVALID_ARGUMENT' })
+    expect(await rig.clock.run(failure(rig.connection.iterate(512, [], { pageSize: 0 }).next()))).toMatchObject({
+      code: 'ORB_INVALID_ARGUMENT',
+    })
   })
 })
 
@@ -130,7 +144,9 @@ describe('Without positions', () => {
   it('refuses selectPage and after before anything is sent', async () => {
     const rig = await connected({ version: '2.6.0' })
     expect(await rig.clock.run(failure(rig.connection.selectPage(512)))).toBeInstanceOf(UnsupportedFeatureError)
-    expect(await rig.clock.run(failure(rig.connection.select(512, [], { after: 'kQM' })))).toBeInstanceOf(UnsupportedFeatureError)
+    expect(await rig.clock.run(failure(rig.connection.select(512, [], { after: 'kQM' })))).toBeInstanceOf(
+      UnsupportedFeatureError,
+    )
     expect(rig.peer.requests).toEqual([])
   })
 })
@@ -141,8 +157,12 @@ describe('selectPage', () => {
     serve(rig, 5)
     const first = await rig.clock.run(rig.connection.selectPage<Row>(512, [], { limit: 3 }))
     expect(first.position).toBe('pos2')
-    const second = await rig.clock.run(rig.connection.selectPage<Row>(512, [], { limit: 3, after: first.position as string }))
+    const second = await rig.clock.run(
+      rig.connection.selectPage<Row>(512, [], { limit: 3, after: first.position as string }),
+    )
     expect(second.rows.map(([id]) => id)).toEqual([3, 4])
-    expect(await rig.clock.run(rig.connection.selectPage(512, [], { limit: 3, after: second.position as string }))).toEqual({ rows: [], position: undefined })
+    expect(
+      await rig.clock.run(rig.connection.selectPage(512, [], { limit: 3, after: second.position as string })),
+    ).toEqual({ rows: [], position: undefined })
   })
 })

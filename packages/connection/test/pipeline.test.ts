@@ -69,7 +69,13 @@ describe('Pipeline', () => {
     const pipeline = new Pipeline({ ...LIMITS, maxInFlight: 1 })
     const request = sent(pipeline)
     pipeline.retire(request)
-    expect([pipeline.inFlight, pipeline.late, pipeline.hasRoom, pipeline.isLate(1), pipeline.find(1)]).toEqual([0, 1, false, true, undefined])
+    expect([pipeline.inFlight, pipeline.late, pipeline.hasRoom, pipeline.isLate(1), pipeline.find(1)]).toEqual([
+      0,
+      1,
+      false,
+      true,
+      undefined,
+    ])
     pipeline.releaseLate(1)
     expect([pipeline.late, pipeline.hasRoom, pipeline.inFlightBytes]).toEqual([0, true, 0])
   })
@@ -94,7 +100,8 @@ describe('Pipeline', () => {
     expect(pipeline.enqueue(pending(), 9_999)).toBe(true)
     expect(pipeline.enqueue(pending(), 1)).toBe(false)
     const other = new Pipeline(LIMITS)
-    for (let i = 0; i < 5; i += 1) expect(i % 2 === 0 ? other.enqueue(pending(), 1) : other.park(pending(), 1)).toBe(true)
+    for (let i = 0; i < 5; i += 1)
+      expect(i % 2 === 0 ? other.enqueue(pending(), 1) : other.park(pending(), 1)).toBe(true)
     expect(other.enqueue(pending(), 1)).toBe(false)
     expect(other.park(pending(), 1)).toBe(false)
   })
@@ -147,8 +154,14 @@ describe('Pipeline', () => {
         if (request !== undefined) pipeline.unqueue(request)
         waiting = waiting.filter((other) => other !== request)
       }
-      const heldBytes = inFlight.reduce((sum, request) => sum + request.bytes, 0) + [...late.values()].reduce((sum, n) => sum + n, 0)
-      expect([pipeline.inFlight, pipeline.late, pipeline.inFlightBytes, pipeline.queued]).toEqual([inFlight.length, late.size, heldBytes, waiting.length])
+      const heldBytes =
+        inFlight.reduce((sum, request) => sum + request.bytes, 0) + [...late.values()].reduce((sum, n) => sum + n, 0)
+      expect([pipeline.inFlight, pipeline.late, pipeline.inFlightBytes, pipeline.queued]).toEqual([
+        inFlight.length,
+        late.size,
+        heldBytes,
+        waiting.length,
+      ])
     }
   })
 })

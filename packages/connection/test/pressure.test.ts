@@ -9,8 +9,15 @@ describe('One write per turn', () => {
     await clock.settle()
     peer.handle(RequestType.call, (request) => request.reply([]))
     const before = peer.session.chunksReceived
-    const deep = async (depth: number): Promise<unknown> => (depth === 0 ? connection.call('f') : (await null, deep(depth - 1)))
-    const calls = [connection.call('f'), deep(1), deep(5), deep(20), ...Array.from({ length: 100 }, () => connection.call('f'))]
+    const deep = (depth: number): Promise<unknown> =>
+      depth === 0 ? connection.call('f') : Promise.resolve(depth - 1).then(deep)
+    const calls = [
+      connection.call('f'),
+      deep(1),
+      deep(5),
+      deep(20),
+      ...Array.from({ length: 100 }, () => connection.call('f')),
+    ]
     await clock.run(Promise.all(calls))
     expect(peer.session.chunksReceived - before).toBe(1)
   })

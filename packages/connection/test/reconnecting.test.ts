@@ -13,9 +13,9 @@ describe('After a restart of the server', () => {
     connection.watch('box.status', (value) => statuses.push(value))
     peer.broadcast('box.status', 0)
     peer.handle(RequestType.call, (request) => request.reply(['pong']))
-    let isRunning = true
+    const stop = new AbortController()
     const load = (async () => {
-      while (isRunning) {
+      while (!stop.signal.aborted) {
         await outcome(connection.call('f'))
         await new Promise<void>((resolve) => clock.schedule(10, resolve))
       }
@@ -43,7 +43,7 @@ describe('After a restart of the server', () => {
       expect(peer.sessions.filter((session) => session.open)).toHaveLength(1)
     }
     expect(connection.peerUuid).toBe(uuidOf('another instance'))
-    isRunning = false
+    stop.abort()
     await clock.run(load)
     await clock.run(connection.close())
     expect(clock.pendingTimers).toBe(0)
@@ -135,11 +135,18 @@ describe('createConnection', () => {
   it('names every address that was tried', async () => {
     const clock = new VirtualClock()
     const dial = (): Promise<never> =>
-      Promise.reject(new AggregateError([new Error('connect ECONNREFUSED ::1:3301'), new Error('connect ECONNREFUSED 127.0.0.1:3301')]))
+      Promise.reject(
+        new AggregateError([
+          new Error('connect ECONNREFUSED ::1:3301'),
+          new Error('connect ECONNREFUSED 127.0.0.1:3301'),
+        ]),
+      )
     const connection = createConnection({ uri: 'localhost', environment: { clock, random: () => 0.5, dial } })
     const error = await clock.run(failure(connection.connect()))
     expect(error).toBeInstanceOf(ConnectError)
-    expect(error.message).toBe('Cannot connect to localhost:3301: connect ECONNREFUSED ::1:3301; connect ECONNREFUSED 127.0.0.1:3301')
+    expect(error.message).toBe(
+      'Cannot connect to localhost:3301: connect ECONNREFUSED ::1:3301; connect ECONNREFUSED 127.0.0.1:3301',
+    )
     connection.destroy()
   })
 
@@ -151,6 +158,16 @@ describe('createConnection', () => {
     rig.peer.cut()
     await rig.clock.until(() => rig.connection.generation === 2)
     await rig.clock.run(rig.connection.close())
-    expect(states).toEqual(['initial', 'auth', 'active', 'error_reconnect', 'initial', 'auth', 'active', 'closing', 'closed'])
+    expect(states).toEqual([
+      'initial',
+      'auth',
+      'active',
+      'error_reconnect',
+      'initial',
+      'auth',
+      'active',
+      'closing',
+      'closed',
+    ])
   })
 })

@@ -17,8 +17,31 @@ import { connected, CountingSink, failure, seeded } from './rig.js'
 
 /** The body of a request as JavaScript values by key number. */
 function bodyOf(request: PeerRequest): Record<string, unknown> {
-  const names = ['spaceId', 'indexId', 'limit', 'offset', 'iterator', 'indexBase', 'fetchPosition', 'key', 'tuple', 'functionName', 'expr', 'ops', 'afterPosition', 'afterTuple', 'sqlText', 'sqlBind', 'stmtId', 'spaceName', 'indexName', 'eventKey'] as const
-  return Object.fromEntries(names.filter((name) => request.body.has(Key[name])).map((name) => [name, request.body.value(Key[name])]))
+  const names = [
+    'spaceId',
+    'indexId',
+    'limit',
+    'offset',
+    'iterator',
+    'indexBase',
+    'fetchPosition',
+    'key',
+    'tuple',
+    'functionName',
+    'expr',
+    'ops',
+    'afterPosition',
+    'afterTuple',
+    'sqlText',
+    'sqlBind',
+    'stmtId',
+    'spaceName',
+    'indexName',
+    'eventKey',
+  ] as const
+  return Object.fromEntries(
+    names.filter((name) => request.body.has(Key[name])).map((name) => [name, request.body.value(Key[name])]),
+  )
 }
 
 interface Case {
@@ -31,7 +54,14 @@ interface Case {
 }
 
 const CASES: readonly Case[] = [
-  { name: 'select', run: (c) => c.select(512, [1]), type: 1, body: { spaceId: 512, limit: 4294967295, key: [1] }, answer: [[1, 'a']], result: [[1, 'a']] },
+  {
+    name: 'select',
+    run: (c) => c.select(512, [1]),
+    type: 1,
+    body: { spaceId: 512, limit: 4294967295, key: [1] },
+    answer: [[1, 'a']],
+    result: [[1, 'a']],
+  },
   {
     name: 'select with everything',
     run: (c) => c.select(512, ['x'], { index: 2, iterator: 'GE', offset: 5, limit: 10, after: [7, 'x'] }),
@@ -40,10 +70,38 @@ const CASES: readonly Case[] = [
     answer: [],
     result: [],
   },
-  { name: 'get', run: (c) => c.get(512, [1]), type: 1, body: { spaceId: 512, indexId: 0, limit: 2, key: [1] }, answer: [[1]], result: [1] },
-  { name: 'get of nothing', run: (c) => c.get(512, [1], { index: 3 }), type: 1, body: { spaceId: 512, indexId: 3, limit: 2, key: [1] }, answer: [], result: undefined },
-  { name: 'insert', run: (c) => c.insert(512, [1, 'a']), type: 2, body: { spaceId: 512, tuple: [1, 'a'] }, answer: [[1, 'a']], result: [1, 'a'] },
-  { name: 'replace', run: (c) => c.replace(512, new RawValue(encodeValue([1, 'a']))), type: 3, body: { spaceId: 512, tuple: [1, 'a'] }, answer: [[1, 'a']], result: [1, 'a'] },
+  {
+    name: 'get',
+    run: (c) => c.get(512, [1]),
+    type: 1,
+    body: { spaceId: 512, indexId: 0, limit: 2, key: [1] },
+    answer: [[1]],
+    result: [1],
+  },
+  {
+    name: 'get of nothing',
+    run: (c) => c.get(512, [1], { index: 3 }),
+    type: 1,
+    body: { spaceId: 512, indexId: 3, limit: 2, key: [1] },
+    answer: [],
+    result: undefined,
+  },
+  {
+    name: 'insert',
+    run: (c) => c.insert(512, [1, 'a']),
+    type: 2,
+    body: { spaceId: 512, tuple: [1, 'a'] },
+    answer: [[1, 'a']],
+    result: [1, 'a'],
+  },
+  {
+    name: 'replace',
+    run: (c) => c.replace(512, new RawValue(encodeValue([1, 'a']))),
+    type: 3,
+    body: { spaceId: 512, tuple: [1, 'a'] },
+    answer: [[1, 'a']],
+    result: [1, 'a'],
+  },
   {
     name: 'update',
     run: (c) => c.update(512, [1], [['+', 1, 5]], { index: 1, indexBase: 1 }),
@@ -52,12 +110,54 @@ const CASES: readonly Case[] = [
     answer: [[1, 6]],
     result: [1, 6],
   },
-  { name: 'update of nothing', run: (c) => c.update(512, [9], [['=', 1, 5]]), type: 4, body: { spaceId: 512, indexId: 0, key: [9], tuple: [['=', 1, 5]] }, answer: [], result: undefined },
-  { name: 'upsert', run: (c) => c.upsert(512, [1, 0], [['+', 1, 5]]), type: 9, body: { spaceId: 512, tuple: [1, 0], ops: [['+', 1, 5]] }, answer: [], result: undefined },
-  { name: 'delete', run: (c) => c.delete(512, [1]), type: 5, body: { spaceId: 512, indexId: 0, key: [1] }, answer: [[1, 'a']], result: [1, 'a'] },
-  { name: 'call', run: (c) => c.call('f', [1, null]), type: 10, body: { functionName: 'f', tuple: [1, null] }, answer: [1, null], result: [1, null] },
-  { name: 'call without arguments', run: (c) => c.call('a.b:c'), type: 10, body: { functionName: 'a.b:c', tuple: [] }, answer: [], result: [] },
-  { name: 'eval', run: (c) => c.eval('return ...', [5]), type: 8, body: { expr: 'return ...', tuple: [5] }, answer: [5], result: [5] },
+  {
+    name: 'update of nothing',
+    run: (c) => c.update(512, [9], [['=', 1, 5]]),
+    type: 4,
+    body: { spaceId: 512, indexId: 0, key: [9], tuple: [['=', 1, 5]] },
+    answer: [],
+    result: undefined,
+  },
+  {
+    name: 'upsert',
+    run: (c) => c.upsert(512, [1, 0], [['+', 1, 5]]),
+    type: 9,
+    body: { spaceId: 512, tuple: [1, 0], ops: [['+', 1, 5]] },
+    answer: [],
+    result: undefined,
+  },
+  {
+    name: 'delete',
+    run: (c) => c.delete(512, [1]),
+    type: 5,
+    body: { spaceId: 512, indexId: 0, key: [1] },
+    answer: [[1, 'a']],
+    result: [1, 'a'],
+  },
+  {
+    name: 'call',
+    run: (c) => c.call('f', [1, null]),
+    type: 10,
+    body: { functionName: 'f', tuple: [1, null] },
+    answer: [1, null],
+    result: [1, null],
+  },
+  {
+    name: 'call without arguments',
+    run: (c) => c.call('a.b:c'),
+    type: 10,
+    body: { functionName: 'a.b:c', tuple: [] },
+    answer: [],
+    result: [],
+  },
+  {
+    name: 'eval',
+    run: (c) => c.eval('return ...', [5]),
+    type: 8,
+    body: { expr: 'return ...', tuple: [5] },
+    answer: [5],
+    result: [5],
+  },
 ]
 
 describe('A connection', () => {
@@ -142,7 +242,11 @@ describe('A connection', () => {
   it('rejects arguments without a MessagePack form by name, and harms no neighbour in the same write', async () => {
     const { clock, peer, connection } = await connected()
     peer.handle(RequestType.call, (request) => request.reply([request.body.value(Key.tuple)]))
-    const [good, bad, late] = [connection.call('f', [1]), failure(connection.call('f', [{ items: [1, () => 5] }])), connection.call('f', [2])]
+    const [good, bad, late] = [
+      connection.call('f', [1]),
+      failure(connection.call('f', [{ items: [1, () => 5] }])),
+      connection.call('f', [2]),
+    ]
     expect(await clock.run(good)).toEqual([[1]])
     const error = await clock.run(bad)
     expect(error).toBeInstanceOf(InvalidArgumentError)
@@ -155,7 +259,11 @@ describe('A connection', () => {
   it.each([
     ['a bad timeout', (c: Connection) => c.ping({ timeout: 0 }), /timeout is 0/],
     ['a timeout in a string', (c: Connection) => c.ping({ timeout: '5' as unknown as number }), /the string "5"/],
-    ['a misspelt option', (c: Connection) => c.select(512, [], { limits: 5 } as object), /select has no option "limits"; did you mean "limit"/],
+    [
+      'a misspelt option',
+      (c: Connection) => c.select(512, [], { limits: 5 } as object),
+      /select has no option "limits"; did you mean "limit"/,
+    ],
     ['a number out of range', (c: Connection) => c.select(512, [], { limit: 2 ** 32 }), /limit/],
     ['an unknown iterator', (c: Connection) => c.select(512, [], { iterator: 'EG' as 'GE' }), /iterator/],
     ['an empty name', (c: Connection) => c.select(''), /space name is empty/],
@@ -176,7 +284,11 @@ describe('A connection', () => {
       tuple[0] = i
       inserted.push(connection.insert(512, tuple))
     }
-    expect(await clock.run(Promise.all(inserted))).toEqual([[1, 'x'], [2, 'x'], [3, 'x']])
+    expect(await clock.run(Promise.all(inserted))).toEqual([
+      [1, 'x'],
+      [2, 'x'],
+      [3, 'x'],
+    ])
   })
 
   it('leaves the connection’s own requests to the connection', async () => {
@@ -223,9 +335,11 @@ describe('Pushed messages', () => {
     })
     const work = connection.callWithPushes('f')
     const seen: unknown[] = []
-    await clock.run((async () => {
-      for await (const value of work) seen.push(value)
-    })())
+    await clock.run(
+      (async () => {
+        for await (const value of work) seen.push(value)
+      })(),
+    )
     expect(seen).toEqual(['a', 'b'])
     expect(await work.result).toEqual([7])
   })
@@ -269,7 +383,15 @@ describe('SQL', () => {
     peer.handle(RequestType.execute, (request) =>
       request.replyWith(
         new Map<number, unknown>([
-          [Key.metadata, [new Map<number, unknown>([[0, 'ID'], [1, 'integer']])]],
+          [
+            Key.metadata,
+            [
+              new Map<number, unknown>([
+                [0, 'ID'],
+                [1, 'integer'],
+              ]),
+            ],
+          ],
           [Key.data, [[1], [2]]],
         ]),
       ),
@@ -355,10 +477,23 @@ describe('send', () => {
     process.removeAllListeners('uncaughtException')
     process.on('uncaughtException', (error) => surfaced.push(error.message))
     try {
-      connection.send(pingRequest(), { deadline: 1_000 }, { done: () => { throw new Error('done') }, failed: () => undefined })
+      connection.send(
+        pingRequest(),
+        { deadline: 1_000 },
+        {
+          done: () => {
+            throw new Error('done')
+          },
+          failed: () => undefined,
+        },
+      )
       await clock.settle()
-      connection.watch('k', () => { throw new Error('watch') })
-      connection.on('disconnect', () => { throw new Error('event') })
+      connection.watch('k', () => {
+        throw new Error('watch')
+      })
+      connection.on('disconnect', () => {
+        throw new Error('event')
+      })
       await clock.settle()
       peer.cut()
       await clock.advance(1_000)

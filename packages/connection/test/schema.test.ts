@@ -12,7 +12,17 @@ const INDEXES = [
   [512, 0, 'pk', 'TREE', { unique: true }, [[0, 'unsigned']]],
   [512, 1, 'by_name', 'tree', new Map([['unique', false]]), [{ field: 1, type: 'string' }]],
   [512, 2, 'by_path', 'tree', { unique: true }, [{ field: 2, type: 'string', path: 'a.b' }]],
-  [513, 0, 'pk', 'hash', { unique: true }, [[0, 'unsigned'], [1, 'string']]],
+  [
+    513,
+    0,
+    'pk',
+    'hash',
+    { unique: true },
+    [
+      [0, 'unsigned'],
+      [1, 'string'],
+    ],
+  ],
 ]
 
 function table(version: number): SchemaTable {

@@ -1,7 +1,13 @@
 import { getEventListeners } from 'node:events'
 import { callRequest, Key, type OrbweaverError, RequestType } from '@orbweaver/iproto'
 import { describe, expect, it } from 'vitest'
-import { ConnectError, ConnectionLostError, type ConnectionOptions, RequestAbortedError, RequestTimeoutError } from '../src/index.js'
+import {
+  ConnectError,
+  ConnectionLostError,
+  type ConnectionOptions,
+  RequestAbortedError,
+  RequestTimeoutError,
+} from '../src/index.js'
 import type { PeerRequest } from '../src/testing/index.js'
 import { connected, CountingSink, dialling, failure, outcome, type Rig, seeded } from './rig.js'
 
@@ -109,10 +115,12 @@ describe('Timeouts', () => {
     const random = seeded(5)
     const timeouts = Array.from({ length: 300 }, () => 1 + Math.floor(random() * 5_000))
     const ends = await rig.clock.run(
-      Promise.all(timeouts.map(async (timeout) => {
-        await outcome(rig.connection.call('f', [], { timeout }))
-        return rig.clock.now() - timeout
-      })),
+      Promise.all(
+        timeouts.map(async (timeout) => {
+          await outcome(rig.connection.call('f', [], { timeout }))
+          return rig.clock.now() - timeout
+        }),
+      ),
     )
     // All were sent at instant 0; an end is never early and at most one sweep late.
     expect(Math.min(...ends)).toBeGreaterThanOrEqual(0)
@@ -122,7 +130,10 @@ describe('Timeouts', () => {
   it('Infinity is none, and 10^12 ms does not fire at once', async () => {
     const rig = await connected()
     rig.peer.handle(RequestType.call, () => undefined)
-    const calls = [rig.connection.call('f', [], { timeout: Number.POSITIVE_INFINITY }), rig.connection.call('f', [], { timeout: 1e12 })]
+    const calls = [
+      rig.connection.call('f', [], { timeout: Number.POSITIVE_INFINITY }),
+      rig.connection.call('f', [], { timeout: 1e12 }),
+    ]
     await rig.clock.advance(365 * 24 * 3_600_000)
     for (const request of rig.peer.requests) request.reply([1])
     expect(await rig.clock.run(Promise.all(calls))).toEqual([[1], [1]])
@@ -174,7 +185,10 @@ describe('Abort signals', () => {
 
   it('that fired already end a request before it is sent', async () => {
     const rig = await connected()
-    expect(await rig.clock.run(failure(rig.connection.ping({ signal: AbortSignal.abort('gone') })))).toMatchObject({ executed: 'no', cause: 'gone' })
+    expect(await rig.clock.run(failure(rig.connection.ping({ signal: AbortSignal.abort('gone') })))).toMatchObject({
+      executed: 'no',
+      cause: 'gone',
+    })
     expect(rig.peer.requests).toEqual([])
   })
 })
@@ -190,7 +204,8 @@ describe('A connection that breaks', () => {
         seen += 1
         const [number] = request.body.array(Key.tuple) ?? []
         // An answer names the generation of its session, so that a mix-up would show.
-        if (seen <= answered || request.session !== session) request.reply([number, rig.peer.sessions.indexOf(request.session)])
+        if (seen <= answered || request.session !== session)
+          request.reply([number, rig.peer.sessions.indexOf(request.session)])
       })
       const { session } = rig.peer
       const index = rig.peer.sessions.length - 1
@@ -203,7 +218,9 @@ describe('A connection that breaks', () => {
         else {
           expect(end.error).toBeInstanceOf(ConnectionLostError)
           expect(end.error.executed).toBe('unknown')
-          again.push(rig.connection.call('f', [-i], { timeout: 60_000 }).then((value) => expect(value).toEqual([-i, index + 1])))
+          again.push(
+            rig.connection.call('f', [-i], { timeout: 60_000 }).then((value) => expect(value).toEqual([-i, index + 1])),
+          )
         }
       })
       await rig.clock.settle()
@@ -293,19 +310,35 @@ describe('At most once', () => {
       seen.push('again')
       request.session.destroy()
     })
-    expect(await rig.clock.run(failure(rig.connection.call('f', [], { idempotent: true })))).toMatchObject({ executed: 'unknown' })
+    expect(await rig.clock.run(failure(rig.connection.call('f', [], { idempotent: true })))).toMatchObject({
+      executed: 'unknown',
+    })
     expect(seen).toEqual([[1], [1], 'again', 'again'])
   })
 })
 
 describe('Answers that belong to nobody', () => {
   it.each([
-    ['an error with sync 0', (rig: Rig) => rig.peer.session.frame(0x8014, 0, (out) => { out.mapHeader(1); out.uint(Key.error24); out.text('Invalid MsgPack - packet header') })],
+    [
+      'an error with sync 0',
+      (rig: Rig) =>
+        rig.peer.session.frame(0x8014, 0, (out) => {
+          out.mapHeader(1)
+          out.uint(Key.error24)
+          out.text('Invalid MsgPack - packet header')
+        }),
+    ],
     ['an answer with an unknown sync', (rig: Rig) => rig.peer.session.frame(0, 4711, (out) => out.mapHeader(0))],
     ['an answer with a huge sync', (rig: Rig) => rig.peer.session.frame(0, 2n ** 64n - 1n, (out) => out.mapHeader(0))],
-    ['a frame of an unknown type', (rig: Rig) => rig.peer.session.frame(5, rig.peer.lastRequest.sync, (out) => out.mapHeader(0))],
+    [
+      'a frame of an unknown type',
+      (rig: Rig) => rig.peer.session.frame(5, rig.peer.lastRequest.sync, (out) => out.mapHeader(0)),
+    ],
     ['a header that is no map', (rig: Rig) => rig.peer.session.raw(Buffer.from('ce0000000190', 'hex'))],
-    ['a body that is no map', (rig: Rig) => rig.peer.session.frame(0, rig.peer.lastRequest.sync, (out) => out.arrayHeader(0))],
+    [
+      'a body that is no map',
+      (rig: Rig) => rig.peer.session.frame(0, rig.peer.lastRequest.sync, (out) => out.arrayHeader(0)),
+    ],
     ['bytes that are no frame', (rig: Rig) => rig.peer.session.raw(Buffer.from('c1c1c1', 'hex'))],
   ])('%s ends the connection instead of leaving a request without an end', async (_name, misbehave) => {
     const rig = await connected({}, { reconnect: { minDelayMs: 1 } })
@@ -344,7 +377,11 @@ describe('Books', () => {
         const way = random()
         const args = way < 0.05 ? [() => 1] : [i]
         const deadline = rig.clock.now() + (way < 0.3 ? 5 : 60_000)
-        const pending = rig.connection.send(callRequest('f', args), { deadline, ...(way > 0.6 && { signal: controller.signal }) }, sink)
+        const pending = rig.connection.send(
+          callRequest('f', args),
+          { deadline, ...(way > 0.6 && { signal: controller.signal }) },
+          sink,
+        )
         if (way > 0.95) pending.abandon(new RequestAbortedError('dropped', { executed: 'no' }))
       }
       if (cycle % 3 === 0) controller.abort()
@@ -389,6 +426,14 @@ describe('Books', () => {
     controller.abort()
     rig.connection.destroy()
     await rig.clock.run(failure(rig.connection.ping()))
-    expect(rig.connection.stats().ended).toEqual({ answered: 0, refused: 1, timedOut: 0, aborted: 1, lost: 0, closed: 1, other: 1 })
+    expect(rig.connection.stats().ended).toEqual({
+      answered: 0,
+      refused: 1,
+      timedOut: 0,
+      aborted: 1,
+      lost: 0,
+      closed: 1,
+      other: 1,
+    })
   })
 })

@@ -2,7 +2,14 @@ import { describe, expect, it } from 'vitest'
 import { AuthError, ConnectError, ConnectionClosedError, ConnectionLostError } from '../src/errors.js'
 import { isLoginRefusal } from '../src/handshake.js'
 import { BoxError } from '@orbweaver/iproto'
-import { type ConnectionState, type Effect, type LinkEvent, STABLE_AFTER_MS, transition, type TransitionContext } from '../src/state.js'
+import {
+  type ConnectionState,
+  type Effect,
+  type LinkEvent,
+  STABLE_AFTER_MS,
+  transition,
+  type TransitionContext,
+} from '../src/state.js'
 
 const refused = new ConnectError('refused', { stage: 'dial', peer: 'p' })
 const badLogin = new AuthError('no', { user: 'u', peer: 'p', cause: BoxError.of(47, 'bad') })
@@ -11,7 +18,12 @@ const leaving = new ConnectionLostError('shutting down', { executed: 'unknown' }
 const closed = new ConnectionClosedError('closed', { executed: 'no' })
 
 function context(retries = Number.POSITIVE_INFINITY, nowMs = 10_000): TransitionContext {
-  return { nowMs, policy: { minDelayMs: 50, maxDelayMs: 5_000, jitter: 0, retries }, isLoginRefusal, closedByCaller: () => closed }
+  return {
+    nowMs,
+    policy: { minDelayMs: 50, maxDelayMs: 5_000, jitter: 0, retries },
+    isLoginRefusal,
+    closedByCaller: () => closed,
+  }
 }
 
 const STATES: Readonly<Record<string, ConnectionState>> = {
@@ -30,26 +42,67 @@ const TABLE: readonly [state: string, event: LinkEvent, next: ConnectionState, e
   ['initial', { type: 'loginSent' }, { name: 'auth', attempt: 2 }, []],
   ['initial', { type: 'opened' }, { name: 'active', attempt: 2, sinceMs: 10_000 }, ['begin', 'tellConnectors']],
   ['auth', { type: 'opened' }, { name: 'active', attempt: 2, sinceMs: 10_000 }, ['begin', 'tellConnectors']],
-  ['initial', { type: 'attemptFailed', cause: refused }, { name: 'error_reconnect', attempt: 2, cause: refused }, ['tellConnectors', 'pause']],
-  ['auth', { type: 'attemptFailed', cause: badLogin }, { name: 'error_reconnect', attempt: 2, cause: badLogin }, ['failWaiting', 'tellConnectors', 'pause']],
+  [
+    'initial',
+    { type: 'attemptFailed', cause: refused },
+    { name: 'error_reconnect', attempt: 2, cause: refused },
+    ['tellConnectors', 'pause'],
+  ],
+  [
+    'auth',
+    { type: 'attemptFailed', cause: badLogin },
+    { name: 'error_reconnect', attempt: 2, cause: badLogin },
+    ['failWaiting', 'tellConnectors', 'pause'],
+  ],
   ['error_reconnect', { type: 'retryDue' }, { name: 'initial', attempt: 3 }, ['dial']],
   ['error', { type: 'wanted' }, { name: 'initial', attempt: 0 }, ['dial']],
-  ['active', { type: 'lost', cause: lost }, { name: 'error_reconnect', attempt: 2, cause: lost }, ['hangUp', 'failInFlight', 'pause']],
-  ['graceful_shutdown', { type: 'lost', cause: lost }, { name: 'error_reconnect', attempt: 2, cause: lost }, ['hangUp', 'failInFlight', 'pause']],
-  ['closing', { type: 'lost', cause: lost }, { name: 'closed' }, ['hangUp', 'failInFlight', 'failWaiting', 'tellConnectors', 'finish']],
-  ['active', { type: 'serverShutdown', cause: leaving }, { name: 'graceful_shutdown', attempt: 2, sinceMs: 9_990, cause: leaving }, ['drain']],
-  ['graceful_shutdown', { type: 'drained' }, { name: 'error_reconnect', attempt: 2, cause: leaving }, ['hangUp', 'failInFlight', 'pause']],
+  [
+    'active',
+    { type: 'lost', cause: lost },
+    { name: 'error_reconnect', attempt: 2, cause: lost },
+    ['hangUp', 'failInFlight', 'pause'],
+  ],
+  [
+    'graceful_shutdown',
+    { type: 'lost', cause: lost },
+    { name: 'error_reconnect', attempt: 2, cause: lost },
+    ['hangUp', 'failInFlight', 'pause'],
+  ],
+  [
+    'closing',
+    { type: 'lost', cause: lost },
+    { name: 'closed' },
+    ['hangUp', 'failInFlight', 'failWaiting', 'tellConnectors', 'finish'],
+  ],
+  [
+    'active',
+    { type: 'serverShutdown', cause: leaving },
+    { name: 'graceful_shutdown', attempt: 2, sinceMs: 9_990, cause: leaving },
+    ['drain'],
+  ],
+  [
+    'graceful_shutdown',
+    { type: 'drained' },
+    { name: 'error_reconnect', attempt: 2, cause: leaving },
+    ['hangUp', 'failInFlight', 'pause'],
+  ],
   ['closing', { type: 'drained' }, { name: 'closed' }, ['hangUp', 'finish']],
   ['active', { type: 'close' }, { name: 'closing' }, ['drain']],
   ['graceful_shutdown', { type: 'close' }, { name: 'closing' }, ['drain']],
   ...['initial', 'auth', 'error_reconnect', 'error'].map(
     (state): [string, LinkEvent, ConnectionState, readonly Effect['do'][]] => [
-      state, { type: 'close' }, { name: 'closed' }, ['hangUp', 'failInFlight', 'failWaiting', 'tellConnectors', 'finish'],
+      state,
+      { type: 'close' },
+      { name: 'closed' },
+      ['hangUp', 'failInFlight', 'failWaiting', 'tellConnectors', 'finish'],
     ],
   ),
   ...['initial', 'auth', 'active', 'graceful_shutdown', 'error_reconnect', 'error', 'closing'].map(
     (state): [string, LinkEvent, ConnectionState, readonly Effect['do'][]] => [
-      state, { type: 'destroy', cause: closed }, { name: 'closed' }, ['hangUp', 'failInFlight', 'failWaiting', 'tellConnectors', 'finish'],
+      state,
+      { type: 'destroy', cause: closed },
+      { name: 'closed' },
+      ['hangUp', 'failInFlight', 'failWaiting', 'tellConnectors', 'finish'],
     ],
   ),
 ]
@@ -87,7 +140,11 @@ describe('transition', () => {
   })
 
   it('gives up when no retry is left, and ends what waits', () => {
-    const afterFailure = transition({ name: 'initial', attempt: 1 }, { type: 'attemptFailed', cause: refused }, context(1))
+    const afterFailure = transition(
+      { name: 'initial', attempt: 1 },
+      { type: 'attemptFailed', cause: refused },
+      context(1),
+    )
     expect(afterFailure.state).toEqual({ name: 'error', cause: refused })
     expect(afterFailure.effects.map((effect) => effect.do)).toEqual(['failWaiting', 'tellConnectors'])
     const afterLoss = transition({ name: 'active', attempt: 0, sinceMs: 0 }, { type: 'lost', cause: lost }, context(0))
@@ -96,9 +153,17 @@ describe('transition', () => {
   })
 
   it('starts from the shortest pause again only after a connection that was stable', () => {
-    const flapping = transition({ name: 'active', attempt: 5, sinceMs: 10_001 - STABLE_AFTER_MS }, { type: 'lost', cause: lost }, context())
+    const flapping = transition(
+      { name: 'active', attempt: 5, sinceMs: 10_001 - STABLE_AFTER_MS },
+      { type: 'lost', cause: lost },
+      context(),
+    )
     expect(flapping.state).toMatchObject({ attempt: 5 })
-    const stable = transition({ name: 'active', attempt: 5, sinceMs: 10_000 - STABLE_AFTER_MS }, { type: 'lost', cause: lost }, context())
+    const stable = transition(
+      { name: 'active', attempt: 5, sinceMs: 10_000 - STABLE_AFTER_MS },
+      { type: 'lost', cause: lost },
+      context(),
+    )
     expect(stable.state).toMatchObject({ attempt: 0 })
   })
 })

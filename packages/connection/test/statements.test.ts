@@ -21,7 +21,8 @@ class StatementServer {
       const id = request.body.uint(Key.stmtId)
       if (id !== undefined) {
         this.unprepares += 1
-        if (!knownOf(request.session).delete(id)) return request.error(211, 'Prepared statement with such id does not exist')
+        if (!knownOf(request.session).delete(id))
+          return request.error(211, 'Prepared statement with such id does not exist')
         return request.ok()
       }
       this.prepares += 1
@@ -30,8 +31,24 @@ class StatementServer {
         new Map<number, unknown>([
           [Key.stmtId, 77],
           [Key.bindCount, 1],
-          [Key.bindMetadata, [new Map<number, unknown>([[0, '?'], [1, 'ANY']])]],
-          [Key.metadata, [new Map<number, unknown>([[0, 'ID'], [1, 'integer']])]],
+          [
+            Key.bindMetadata,
+            [
+              new Map<number, unknown>([
+                [0, '?'],
+                [1, 'ANY'],
+              ]),
+            ],
+          ],
+          [
+            Key.metadata,
+            [
+              new Map<number, unknown>([
+                [0, 'ID'],
+                [1, 'integer'],
+              ]),
+            ],
+          ],
         ]),
       )
     })
@@ -40,10 +57,16 @@ class StatementServer {
       const binds = request.body.array(Key.sqlBind) ?? []
       const version = id === undefined ? peer.schemaVersion : knownOf(request.session).get(id)
       if (version === undefined) return request.error(211, 'Prepared statement with such id does not exist')
-      if (version !== peer.schemaVersion) return request.error(159, 'Failed to execute SQL statement: statement has expired')
+      if (version !== peer.schemaVersion)
+        return request.error(159, 'Failed to execute SQL statement: statement has expired')
       if (binds[0] === 'bad') return request.error(159, 'Failed to execute SQL statement: something else')
       this.executed.push([id ?? 'text', ...binds])
-      request.replyWith(new Map<number, unknown>([[Key.metadata, []], [Key.data, [binds]]]))
+      request.replyWith(
+        new Map<number, unknown>([
+          [Key.metadata, []],
+          [Key.data, [binds]],
+        ]),
+      )
     })
   }
 }
@@ -57,10 +80,18 @@ describe('A prepared statement', () => {
   it('knows its columns and binds, and runs by id', async () => {
     const { clock, connection, server } = await served()
     const statement = await clock.run(connection.prepare('SELECT ?'))
-    expect([statement.text, statement.columns[0]?.name, statement.bindCount, statement.binds[0]?.name]).toEqual(['SELECT ?', 'ID', 1, '?'])
+    expect([statement.text, statement.columns[0]?.name, statement.bindCount, statement.binds[0]?.name]).toEqual([
+      'SELECT ?',
+      'ID',
+      1,
+      '?',
+    ])
     expect((await clock.run(statement.execute<[number]>([5]))).rows).toEqual([[5]])
     expect((await clock.run(connection.execute(statement, [6]))).rows).toEqual([[6]])
-    expect(server.executed).toEqual([[77, 5], [77, 6]])
+    expect(server.executed).toEqual([
+      [77, 5],
+      [77, 6],
+    ])
     expect(server.prepares).toBe(1)
   })
 
@@ -114,11 +145,17 @@ describe('A prepared statement', () => {
       })
     }
     breakOnce()
-    expect(await clock.run(failure(statement.execute([1])))).toMatchObject({ code: 'ORB_CONNECTION_LOST', executed: 'unknown' })
+    expect(await clock.run(failure(statement.execute([1])))).toMatchObject({
+      code: 'ORB_CONNECTION_LOST',
+      executed: 'unknown',
+    })
     expect((await clock.run(statement.execute([2]))).rows).toEqual([[2]])
     breakOnce()
     expect((await clock.run(statement.execute([3], { idempotent: true }))).rows).toEqual([[3]])
-    expect(server.executed).toEqual([[77, 2], [77, 3]])
+    expect(server.executed).toEqual([
+      [77, 2],
+      [77, 3],
+    ])
   })
 
   it('keeps its arguments while it is prepared again', async () => {
@@ -138,7 +175,10 @@ describe('A prepared statement', () => {
     await clock.advance(100)
     peer.handle(RequestType.prepare, () => undefined)
     const started = clock.now()
-    expect(await clock.run(failure(statement.execute([1], { timeout: 200 })))).toMatchObject({ code: 'ORB_REQUEST_TIMEOUT', executed: 'no' })
+    expect(await clock.run(failure(statement.execute([1], { timeout: 200 })))).toMatchObject({
+      code: 'ORB_REQUEST_TIMEOUT',
+      executed: 'no',
+    })
     expect(clock.now() - started).toBe(200)
     const controller = new AbortController()
     const aborted = failure(statement.execute([1], { signal: controller.signal }))
@@ -167,10 +207,12 @@ describe('A prepared statement', () => {
 
   it('is released by await using', async () => {
     const { clock, connection, server } = await served()
-    await clock.run((async () => {
-      await using statement = await connection.prepare('SELECT ?')
-      await statement.execute([1])
-    })())
+    await clock.run(
+      (async () => {
+        await using statement = await connection.prepare('SELECT ?')
+        await statement.execute([1])
+      })(),
+    )
     expect(server.unprepares).toBe(1)
   })
 
@@ -183,7 +225,11 @@ describe('A prepared statement', () => {
     await clock.run(stream.execute(statement, [2]))
     await clock.run(statement.release())
     await clock.run(connection.stream().execute(statement, [3]))
-    expect(server.executed).toEqual([[77, 1], ['text', 2], ['text', 3]])
+    expect(server.executed).toEqual([
+      [77, 1],
+      ['text', 2],
+      ['text', 3],
+    ])
   })
 
   it('is not repeated inside a transaction, where later statements may have run already', async () => {

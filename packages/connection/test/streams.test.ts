@@ -8,7 +8,11 @@ async function served(version = '3.2.1'): Promise<Rig & { log: string[] }> {
   const rig = await connected({ version }, { reconnect: { minDelayMs: 1 } })
   const log: string[] = []
   const { peer } = rig
-  for (const [type, name] of [[RequestType.begin, 'begin'], [RequestType.commit, 'commit'], [RequestType.rollback, 'rollback']] as const) {
+  for (const [type, name] of [
+    [RequestType.begin, 'begin'],
+    [RequestType.commit, 'commit'],
+    [RequestType.rollback, 'rollback'],
+  ] as const) {
     peer.handle(type, (request) => {
       log.push(`${String(request.streamId)} ${name}`)
       request.ok()
@@ -26,7 +30,9 @@ describe('A stream', () => {
   it('carries its number on every request, and streams differ', async () => {
     const { clock, connection, log } = await served()
     const [one, two] = [connection.stream(), connection.stream()]
-    await clock.run(Promise.all([one.begin(), two.begin(), one.insert(512, [1]), two.insert(512, [2]), one.commit(), two.rollback()]))
+    await clock.run(
+      Promise.all([one.begin(), two.begin(), one.insert(512, [1]), two.insert(512, [2]), one.commit(), two.rollback()]),
+    )
     expect(log).toEqual(['1 begin', '2 begin', '1 insert 1', '2 insert 2', '1 commit', '2 rollback'])
     expect([one.isOpen, two.isOpen]).toEqual([false, false])
   })
@@ -64,28 +70,35 @@ describe('A stream', () => {
   it('sends names as ids in order, also while the schema is fetched', async () => {
     const { clock, peer, connection, log } = await served('2.11.0')
     peer.handle(RequestType.select, (request) =>
-      request.reply(request.body.uint(Key.spaceId) === 281 ? [[600, 1, 'users']] : [[600, 0, 'pk', 'tree', {}, [[0, 'unsigned']]]]),
+      request.reply(
+        request.body.uint(Key.spaceId) === 281 ? [[600, 1, 'users']] : [[600, 0, 'pk', 'tree', {}, [[0, 'unsigned']]]],
+      ),
     )
     const stream = connection.stream()
-    await clock.run(Promise.all([stream.begin(), stream.insert('users', [1]), stream.insert(512, [2]), stream.commit()]))
+    await clock.run(
+      Promise.all([stream.begin(), stream.insert('users', [1]), stream.insert(512, [2]), stream.commit()]),
+    )
     expect(log).toEqual(['1 begin', '1 insert 1', '1 insert 2', '1 commit'])
     expect(peer.requestsOf(RequestType.insert).map((request) => request.schemaVersion)).toEqual([undefined, undefined])
   })
 
-  it.each([97, 154, 231])('remembers that error %i ended the transaction: commit rejects with it instead of reporting success for nothing', async (code) => {
-    const { clock, peer, connection, log } = await served()
-    const stream = connection.stream()
-    await clock.run(stream.begin())
-    peer.handle(RequestType.insert, (request) => request.error(code, 'the transaction is gone'))
-    expect(await clock.run(failure(stream.insert(512, [1])))).toMatchObject({ boxCode: code })
-    expect(await clock.run(failure(stream.commit()))).toMatchObject({ boxCode: code })
-    expect(await clock.run(failure(stream.commit()))).toMatchObject({ boxCode: code })
-    expect(log).not.toContain('1 commit')
-    await clock.run(stream.rollback())
-    await clock.run(stream.begin())
-    await clock.run(stream.commit())
-    expect(log.at(-1)).toBe('1 commit')
-  })
+  it.each([97, 154, 231])(
+    'remembers that error %i ended the transaction: commit rejects with it instead of reporting success for nothing',
+    async (code) => {
+      const { clock, peer, connection, log } = await served()
+      const stream = connection.stream()
+      await clock.run(stream.begin())
+      peer.handle(RequestType.insert, (request) => request.error(code, 'the transaction is gone'))
+      expect(await clock.run(failure(stream.insert(512, [1])))).toMatchObject({ boxCode: code })
+      expect(await clock.run(failure(stream.commit()))).toMatchObject({ boxCode: code })
+      expect(await clock.run(failure(stream.commit()))).toMatchObject({ boxCode: code })
+      expect(log).not.toContain('1 commit')
+      await clock.run(stream.rollback())
+      await clock.run(stream.begin())
+      await clock.run(stream.commit())
+      expect(log.at(-1)).toBe('1 commit')
+    },
+  )
 
   it('remembers a failed commit', async () => {
     const { clock, peer, connection } = await served()
@@ -114,7 +127,9 @@ describe('A stream', () => {
     await clock.advance(100)
     expect(connection.generation).toBe(2)
     log.length = 0
-    const errors = await clock.run(Promise.all([failure(stream.insert(512, [1])), failure(stream.commit()), failure(stream.begin())]))
+    const errors = await clock.run(
+      Promise.all([failure(stream.insert(512, [1])), failure(stream.commit()), failure(stream.begin())]),
+    )
     for (const error of errors) expect(error).toBeInstanceOf(ConnectionLostError)
     expect(errors[0]?.executed).toBe('no')
     await clock.run(stream.rollback())
@@ -127,7 +142,10 @@ describe('A stream', () => {
     const stream = connection.stream()
     await clock.run(stream.begin())
     peer.handle(RequestType.commit, (request) => request.session.destroy())
-    expect(await clock.run(failure(stream.commit()))).toMatchObject({ code: 'ORB_CONNECTION_LOST', executed: 'unknown' })
+    expect(await clock.run(failure(stream.commit()))).toMatchObject({
+      code: 'ORB_CONNECTION_LOST',
+      executed: 'unknown',
+    })
   })
 
   it('may be begun before there is a connection, and then belongs to the first', async () => {
@@ -153,7 +171,9 @@ describe('A stream', () => {
 
   it('refuses isSync where it does not exist', async () => {
     const { clock, connection, log } = await served('2.11.0')
-    expect(await clock.run(failure(connection.stream().begin({ isSync: true })))).toBeInstanceOf(UnsupportedFeatureError)
+    expect(await clock.run(failure(connection.stream().begin({ isSync: true })))).toBeInstanceOf(
+      UnsupportedFeatureError,
+    )
     expect(log).toEqual([])
   })
 
@@ -167,20 +187,26 @@ describe('A stream', () => {
 describe('transaction', () => {
   it('commits what the work did and gives what it gave', async () => {
     const { clock, connection, log } = await served()
-    const result = await clock.run(connection.transaction(async (stream) => {
-      await stream.insert(512, [1])
-      return 'done'
-    }))
+    const result = await clock.run(
+      connection.transaction(async (stream) => {
+        await stream.insert(512, [1])
+        return 'done'
+      }),
+    )
     expect(result).toBe('done')
     expect(log).toEqual(['1 begin', '1 insert 1', '1 commit'])
   })
 
   it('rolls back when the work rejects, and rejects with that', async () => {
     const { clock, connection, log } = await served()
-    const error = await clock.run(failure(connection.transaction(async (stream) => {
-      await stream.insert(512, [1])
-      throw new Error('no')
-    })))
+    const error = await clock.run(
+      failure(
+        connection.transaction(async (stream) => {
+          await stream.insert(512, [1])
+          throw new Error('no')
+        }),
+      ),
+    )
     expect(error.message).toBe('no')
     expect(log).toEqual(['1 begin', '1 insert 1', '1 rollback'])
   })
@@ -189,10 +215,14 @@ describe('transaction', () => {
     const { clock, peer, connection, log } = await served()
     peer.handle(RequestType.commit, (request) => request.error(97, 'conflict'))
     let runs = 0
-    const error = await clock.run(failure(connection.transaction(async (stream) => {
-      runs += 1
-      await stream.insert(512, [1])
-    })))
+    const error = await clock.run(
+      failure(
+        connection.transaction(async (stream) => {
+          runs += 1
+          await stream.insert(512, [1])
+        }),
+      ),
+    )
     expect(error).toMatchObject({ boxCode: 97 })
     expect([runs, log]).toEqual([1, ['1 begin', '1 insert 1', '1 rollback']])
   })
@@ -200,6 +230,8 @@ describe('transaction', () => {
   it('rejects with the error of the work also when rolling back fails', async () => {
     const { clock, peer, connection } = await served()
     peer.handle(RequestType.rollback, (request) => request.error(1, 'odd'))
-    expect(await clock.run(failure(connection.transaction(() => Promise.reject(new Error('first')))))).toMatchObject({ message: 'first' })
+    expect(await clock.run(failure(connection.transaction(() => Promise.reject(new Error('first')))))).toMatchObject({
+      message: 'first',
+    })
   })
 })

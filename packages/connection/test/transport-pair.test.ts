@@ -26,7 +26,13 @@ class Log implements TransportSink {
   }
 }
 
-function pair(): { clock: VirtualClock; left: ReturnType<typeof transportPair>[0]; right: ReturnType<typeof transportPair>[1]; atLeft: Log; atRight: Log } {
+function pair(): {
+  clock: VirtualClock
+  left: ReturnType<typeof transportPair>[0]
+  right: ReturnType<typeof transportPair>[1]
+  atLeft: Log
+  atRight: Log
+} {
   const clock = new VirtualClock()
   const [left, right] = transportPair(clock)
   const atLeft = new Log()

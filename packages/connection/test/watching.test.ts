@@ -67,11 +67,17 @@ describe('watch', () => {
     const endB = connection.watch('k', (value) => seen.push(['b', value]))
     expect(seen).toEqual([['a', 1]])
     await clock.settle()
-    expect(seen).toEqual([['a', 1], ['b', 1]])
+    expect(seen).toEqual([
+      ['a', 1],
+      ['b', 1],
+    ])
     expect(connection.stats().bytesWritten).toBe(bytesForOne)
     peer.broadcast('k', 2)
     await clock.settle()
-    expect(seen.slice(2)).toEqual([['a', 2], ['b', 2]])
+    expect(seen.slice(2)).toEqual([
+      ['a', 2],
+      ['b', 2],
+    ])
     endA()
     endA()
     await clock.settle()
@@ -181,12 +187,14 @@ describe('watchValues', () => {
 
   it('unsubscribes when the loop is left', async () => {
     const { clock, peer, connection } = await connected()
-    await clock.run((async () => {
-      for await (const value of connection.watchValues('k')) {
-        expect(value).toBeUndefined()
-        break
-      }
-    })())
+    await clock.run(
+      (async () => {
+        for await (const value of connection.watchValues('k')) {
+          expect(value).toBeUndefined()
+          break
+        }
+      })(),
+    )
     await clock.settle()
     expect(peer.session.watchedKeys).not.toContain('k')
   })
@@ -196,7 +204,8 @@ describe('watchValues', () => {
     const controller = new AbortController()
     const loop = async (signal?: AbortSignal): Promise<number> => {
       let count = 0
-      for await (const value of connection.watchValues('k', signal === undefined ? {} : { signal })) count += value === undefined ? 1 : 0
+      for await (const value of connection.watchValues('k', signal === undefined ? {} : { signal }))
+        count += value === undefined ? 1 : 0
       return count
     }
     const loops = [loop(), loop(controller.signal)]
@@ -248,7 +257,9 @@ describe('watchOnce', () => {
   it('fails within its timeout, and when the connection breaks', async () => {
     const { clock, peer, connection } = await connected({ version: '2.11.0' })
     peer.handle(RequestType.watch, () => undefined)
-    expect(await clock.run(failure(connection.watchOnce('k', { timeout: 100 })))).toMatchObject({ code: 'ORB_REQUEST_TIMEOUT' })
+    expect(await clock.run(failure(connection.watchOnce('k', { timeout: 100 })))).toMatchObject({
+      code: 'ORB_REQUEST_TIMEOUT',
+    })
     const broken = failure(connection.watchOnce('k', { timeout: 60_000 }))
     await clock.settle()
     peer.cut()

@@ -249,6 +249,52 @@ describe('maps', () => {
     expect([levels, value]).toEqual([200, 1])
   })
 
+  it('reads a composite key once, however deep such keys nest', () => {
+    expect(decode('8192c0c080')).toEqual(new Map([[[null, null], {}]]))
+    expect(decode('8181c08080')).toEqual(new Map([[new Map([[null, {}]]), {}]]))
+    // Reading each key twice would take 2^200 steps.
+    let hex = '01'
+    for (let i = 0; i < 200; i++) hex = `81${hex}c0`
+    let value = decode(hex)
+    let levels = 0
+    for (; value instanceof Map; levels++) [value] = value.keys()
+    expect([levels, value]).toEqual([200, 1])
+    expect(skipValue(Buffer.from(hex, 'hex'), 0, hex.length / 2)).toBe(hex.length / 2)
+  })
+
+  it('costs no more than its bytes when maps turn out to be mixed at every depth', () => {
+    // A long value at the bottom of 200 maps, each with its odd key behind it: re-walking it at each level would take 200 times as long.
+    const leaf = encodeValue(Array.from({ length: 100_000 }, () => 1))
+    const opening = Buffer.from('82a131'.repeat(200), 'hex')
+    let value = decodeValue(Buffer.concat([opening, leaf, Buffer.from('0102'.repeat(200), 'hex')]))
+    let levels = 0
+    for (; value instanceof Map; levels++) {
+      expect([...value.keys()]).toEqual(['1', 1])
+      value = value.get('1') as unknown
+    }
+    expect(levels).toBe(200)
+    expect((value as unknown[]).length).toBe(100_000)
+  })
+
+  it('keeps the order of the wire when the odd key comes late', () => {
+    const keys = ['b', '2', '__proto__', '1', 'a', '2', '10', '']
+    const wire = Buffer.concat([
+      Buffer.of(0x80 | (keys.length + 1)),
+      ...keys.map((key, i) => Buffer.concat([encodeValue(key), Buffer.of(i)])),
+      Buffer.from('c309', 'hex'),
+    ])
+    expect([...(decodeValue(wire) as Map<unknown, unknown>)]).toEqual([
+      ['b', 0],
+      ['2', 5],
+      ['__proto__', 2],
+      ['1', 3],
+      ['a', 4],
+      ['10', 6],
+      ['', 7],
+      [true, 9],
+    ])
+  })
+
   it('keeps keys that are not UTF-8 as bytes', () => {
     const hex = '82a16101a2fffe02'
     const value = decode(hex)

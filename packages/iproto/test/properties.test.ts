@@ -32,7 +32,7 @@ import {
 import { bytesOf, isKnownExtension, type Node, nodeOf, valueOfNode } from './model.js'
 import { allFrames } from './vectors.js'
 
-const RUNS = { numRuns: 200 }
+const RUNS = { numRuns: 12000 }
 
 const int64 = fc.oneof(
   fc.bigInt({ min: -(2n ** 63n), max: 2n ** 64n - 1n }),
@@ -251,7 +251,7 @@ describe('extension values', () => {
           )
         else assert.equal(encodeValue(read).toString('hex'), encoded.toString('hex'))
       }),
-      { numRuns: 2000 },
+      { numRuns: 100000 },
     )
   })
 
@@ -322,7 +322,7 @@ describe('hostile bytes', () => {
   it.each(Object.keys(readers))('never make %s throw anything foreign', (name) => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 200 }), (input) => tolerate(() => readers[name]!(Buffer.from(input)))),
-      { numRuns: 1500 },
+      { numRuns: 100000 },
     )
   })
 
@@ -377,7 +377,7 @@ describe('hostile bytes', () => {
           tolerate(() => readReplies(mutated))
         }
       }),
-      { numRuns: 4000 },
+      { numRuns: 60000 },
     )
   })
 
@@ -437,7 +437,7 @@ describe('streams of frames', () => {
           )
         },
       ),
-      { numRuns: 200 },
+      { numRuns: 12000 },
     )
   })
 })

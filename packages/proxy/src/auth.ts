@@ -113,7 +113,12 @@ export class Authenticator {
 }
 
 /** Shows a login to a target: over a lane of that login if there is one, else by opening the first. */
-function confirmAt(target: Target, login: Login, mask: readonly number[], waitMs: number): Promise<BoxError | undefined> {
+function confirmAt(
+  target: Target,
+  login: Login,
+  mask: readonly number[],
+  waitMs: number,
+): Promise<BoxError | undefined> {
   const group = target.group(login, mask)
   const lane = group.pick()
   return lane === undefined ? openFirst(group, waitMs) : askAgain(lane, login, waitMs, target)
@@ -130,7 +135,9 @@ function openFirst(group: LaneGroup, waitMs: number): Promise<BoxError | undefin
       cancel()
       resolve(error)
     }
-    const cancel = group.clock.schedule(waitMs, () => finish(proxyErrors.notReached(group.target.name, group.lastFailure)))
+    const cancel = group.clock.schedule(waitMs, () =>
+      finish(proxyErrors.notReached(group.target.name, group.lastFailure)),
+    )
     group.wait(waiter)
   })
 }
@@ -150,7 +157,9 @@ function askAgain(lane: Lane, login: Login, waitMs: number, target: Target): Pro
       cancel()
       resolve(error)
     }
-    const cancel = target.clock.schedule(waitMs, () => resolve(proxyErrors.notReached(target.name, 'it does not answer a login')))
+    const cancel = target.clock.schedule(waitMs, () =>
+      resolve(proxyErrors.notReached(target.name, 'it does not answer a login')),
+    )
     lane.ask({ type: RequestType.auth, body }, user)
   })
 }
@@ -169,7 +178,8 @@ function readAuth(bytes: Buffer): { user: string; proof: Uint8Array | undefined 
   const tuple = body.requireArray(Key.tuple, { strings: 'bytes' })
   if (tuple.length === 0) return { user, proof: undefined }
   const [method, proof] = tuple.map(bytesOf)
-  if (method === undefined || proof === undefined || tuple.length < 2) throw proxyErrors.malformed('authentication request body')
+  if (method === undefined || proof === undefined || tuple.length < 2)
+    throw proxyErrors.malformed('authentication request body')
   const name = Buffer.from(method).toString()
   if (name !== 'chap-sha1') {
     throw BoxError.of(ErrorCode.unknownAuthMethod, `Unknown authentication method '${name.slice(0, MAX_METHOD_TEXT)}'`)

@@ -6,7 +6,7 @@ import type { Counters } from './counters.js'
 import type { Gate } from './gate.js'
 import type { Lane } from './lane.js'
 import type { ResolvedLimits } from './limits.js'
-import type { Login } from './login.js'
+import type { Logins } from './login.js'
 import type { ReadRules } from './routing.js'
 import type { Target } from './target.js'
 import type { WatchRelay } from './watch-relay.js'
@@ -19,7 +19,7 @@ export interface ClientHost {
   readonly relay: WatchRelay
   readonly rules: ReadRules
   readonly authenticator: Authenticator
-  readonly guest: Login
+  readonly logins: Logins
   /** The master; undefined: none is set. */
   readonly rw: Target | undefined
   /** Unknown request types below 128 are passed on. */
@@ -30,10 +30,8 @@ export interface ClientHost {
   readonly isPauseFull: boolean
   /** For replies of the proxy's own: the last one seen. */
   readonly schemaVersion: number
-  /** A replica for a read. @param bound - the lane of reads in flight */
-  readTarget(bound: Lane | undefined): Target | undefined
-  /** The first feature of these that a target lacks, by name. */
-  lacking(target: Target, features: ReadonlySet<number>): string | undefined
+  /** A replica that has these features, for a read. @param bound - the lane of reads in flight */
+  readTarget(bound: Lane | undefined, features: ReadonlySet<number>): Target | undefined
   /** What ID may agree on now, and its version; undefined: no target knows ID. */
   agreement(): Promise<{ readonly version: number; readonly features: ReadonlySet<number> } | undefined>
   weightOf(user: string): number

@@ -2,7 +2,16 @@
  * Prepared statements of one client on the lanes it happens to use. Numbers go through unchanged, for they are made from the
  * text; but a lane knows statements of all its clients, and a client must see its own and no other's.
  */
-import { type BoxError, FrameHeader, isOrbweaverError, Key, prepareRequest, readReply, replyBody, RequestType } from '@orbweaver/iproto'
+import {
+  type BoxError,
+  FrameHeader,
+  isOrbweaverError,
+  Key,
+  prepareRequest,
+  readReply,
+  replyBody,
+  RequestType,
+} from '@orbweaver/iproto'
 import { proxyErrors } from './errors.js'
 import type { Lane, LaneAnswer } from './lane.js'
 import { bodyOf } from './reply.js'
@@ -23,7 +32,7 @@ export interface SqlHost {
 export type SqlVerdict = 'send' | 'wait' | { readonly error: BoxError | undefined }
 
 export class ClientSql {
-  readonly statements = new ClientStatements()
+  readonly statements: ClientStatements = new ClientStatements()
   readonly #host: SqlHost
 
   constructor(host: SqlHost) {
@@ -97,19 +106,22 @@ export class ClientSql {
     this.#host.reprepared()
     lane.statements.preparing()
     const body = bodyOf((out) => prepareRequest(text).writeBody(out))
-    lane.ask({ type: RequestType.prepare, body }, {
-      replied: (frame: Buffer, answer: LaneAnswer) => {
-        lane.statements.prepared()
-        if (answer.status === RequestType.ok) lane.statements.add(id, this)
-        else this.#host.answerFront(frame)
-        this.#host.release()
+    lane.ask(
+      { type: RequestType.prepare, body },
+      {
+        replied: (frame: Buffer, answer: LaneAnswer) => {
+          lane.statements.prepared()
+          if (answer.status === RequestType.ok) lane.statements.add(id, this)
+          else this.#host.answerFront(frame)
+          this.#host.release()
+        },
+        repliedLarge: () => undefined,
+        lost: () => {
+          lane.statements.prepared()
+          this.#host.release()
+        },
       },
-      repliedLarge: () => undefined,
-      lost: () => {
-        lane.statements.prepared()
-        this.#host.release()
-      },
-    })
+    )
   }
 }
 

@@ -26,7 +26,7 @@ import {
 } from './routing.js'
 import { SlotFlag } from './slot-table.js'
 import { ClientStreams, type StreamsHost } from './streams.js'
-import { ENCODING_FEATURES } from './target.js'
+import { ENCODING_FEATURES, type Target } from './target.js'
 
 /** Where the request at the front goes: a lane, nowhere yet, or nowhere any more. */
 type Place = Lane | 'wait' | 'answered'
@@ -48,6 +48,10 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
   /** While the main queue waits at the gate: requests of transactions begun before, which have to end for it to open. */
   readonly #express = new RequestQueue()
   readonly #sql: ClientSql
+  /** The lanes it shares with others, while it is theirs. */
+  #sharedGroup: LaneGroup | undefined
+  /** Features of the master that were found to suffice for this client. */
+  #sufficient: ReadonlySet<number> | undefined
   /** Of the features agreed on, those that change what a target sends. */
   #mask: readonly number[] = NO_MASK
   #inFlight = 0
@@ -78,8 +82,8 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
   constructor(session: ClientSession, host: ClientHost) {
     this.session = session
     this.#host = host
-    this.login = host.guest
-    host.guest.clients++
+    this.login = host.logins.guest
+    host.logins.retain(host.logins.guest)
     this.weight = host.weightOf('guest')
     this.streams = new ClientStreams(this)
     this.#sql = new ClientSql(this)
@@ -176,10 +180,13 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
     this.#stage = 'left'
     this.#withdraw()
     this.streams.abandon()
-    this.#host.eachLane((lane) => {
-      lane.orphan(this)
-      this.#sql.forget(lane)
-    })
+    const hasStatements = this.#sql.statements.size > 0
+    if (this.#inFlight > 0 || hasStatements) {
+      this.#host.eachLane((lane) => {
+        lane.orphan(this)
+        if (hasStatements) this.#sql.forget(lane)
+      })
+    }
     this.#dissolveGroups()
     this.#host.clientLeft(this)
   }
@@ -234,8 +241,8 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
 
   sendNext(lane: Lane): boolean {
     this.#ring = undefined
-    // Rules and roles may have changed while it stood in the ring.
-    if (this.#isWaiting || this.#nextPlace() !== lane) {
+    // A stream may have lost its lane while this stood in the ring; all other changes take clients out of it.
+    if (this.#isWaiting || ((this.#peek()?.streamId ?? 0) !== 0 && this.#nextPlace() !== lane)) {
       this.schedule()
       return false
     }
@@ -354,7 +361,8 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
     if (head.streamId !== 0) return this.#placeInStream(head, kind)
     if (kind === Kind.call && isStorageRefCall(head.body)) return this.#placeRefCall(head)
     const pin = this.#pin === undefined ? this.#pinReason(head, kind) : undefined
-    if (pin !== undefined && !this.#pinFor(pin)) return this.#answer(proxyErrors.tooManyPinned(this.#host.limits.maxPinned))
+    if (pin !== undefined && !this.#pinFor(pin))
+      return this.#answer(proxyErrors.tooManyPinned(this.#host.limits.maxPinned))
     const place = this.#placeShared(head)
     return typeof place === 'string' || (kind !== Kind.execute && kind !== Kind.prepare)
       ? place
@@ -365,8 +373,8 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
     const target = this.#readTarget(head)
     head.isRead = target !== undefined
     if (target === undefined) return this.#masterLane(head)
-    if (this.#onReadLane > 0 && this.#readLane?.isOpen === true) return this.#readLane
-    return this.#laneOf(target.group(this.login, this.#mask), head)
+    const bound = this.#onReadLane > 0 ? this.#readLane : undefined
+    return bound?.isOpen === true && bound.target === target ? bound : this.#laneOf(this.#shared(target), head)
   }
 
   #readTarget(head: QueuedRequest): ReturnType<ClientHost['readTarget']> {
@@ -382,10 +390,12 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
     const target = host.rw
     if (host.gate.isClosed || target?.state === 'stopping') return this.#waitAtGate(head)
     if (target === undefined) return this.#answer(proxyErrors.noTarget())
-    const lacking = host.lacking(target, this.session.features)
-    if (lacking !== undefined) return this.#answer(proxyErrors.missingFeature(target.name, lacking))
-    if (this.#onLane > 0 && this.#lane?.isOpen === true && this.#lane.target === target) return this.#lane
-    if (this.#pin === undefined) return this.#laneOf(target.group(this.login, this.#mask), head)
+    if (target.features !== this.#sufficient) {
+      const lacking = target.lacks(this.session.features)
+      if (lacking !== undefined) return this.#answer(proxyErrors.missingFeature(target.name, lacking))
+      this.#sufficient = target.features
+    }
+    if (this.#pin === undefined) return this.#laneOf(this.#shared(target), head)
     if (this.#pinnedGroup?.target !== target) {
       // Nothing of it may be under way elsewhere when it moves to a connection of its own.
       if (this.#inFlight > 0 || this.streams.isBusy) return this.#waitUntilIdle()
@@ -393,6 +403,15 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
       this.#pinnedGroup = target.group(this.login, this.#mask, `pinned ${this.session.id}`)
     }
     return this.#laneOf(this.#pinnedGroup, head)
+  }
+
+  /** The lanes of this client's login and features at a target. */
+  #shared(target: Target): LaneGroup {
+    const known = this.#sharedGroup
+    if (known !== undefined && known.target === target && known.login === this.login && known.mask === this.#mask) {
+      return known
+    }
+    return (this.#sharedGroup = target.group(this.login, this.#mask))
   }
 
   #placeInStream(head: QueuedRequest, kind: Kind): Place {
@@ -426,6 +445,7 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
       this.#dissolve(this.#refGroup)
       this.#refGroup = target.group(this.login, this.#mask, `refs ${this.session.id}`)
     }
+    head.isApart = true
     return this.#laneOf(this.#refGroup, head)
   }
 
@@ -435,6 +455,9 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
   }
 
   #laneOf(group: LaneGroup, head: QueuedRequest): Place {
+    // What is in flight keeps those behind it on its lane: a server keeps the order of one connection only.
+    const bound = this.#onLane > 0 && !head.isRead ? this.#lane : undefined
+    if (bound?.isOpen === true && group.lanes.includes(bound)) return bound
     const lane = group.pick()
     if (lane !== undefined) return lane
     if (group.isStale) {
@@ -462,7 +485,12 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
 
   /** The main queue waits until the gate opens; what may pass goes on by the express queue. */
   #waitAtGate(head: QueuedRequest): Place {
-    if (this.#isAtGate) return 'wait'
+    if (this.#isAtGate) {
+      // Its transaction has ended in the meantime: it may pass no longer, nor hold up those behind it.
+      this.#express.shift()
+      this.#queue.unshift(head)
+      return 'wait'
+    }
     this.#isAtGate = true
     this.#host.counters.gated++
     this.#host.gate.wait(this)
@@ -483,7 +511,7 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
     const { pauseMaxWaitMs } = limits
     this.#cancelGateWait = clock.schedule(head.arrivedAt + pauseMaxWaitMs - clock.now(), () => {
       const overdue = this.#queue.shift()
-      if (overdue !== undefined) this.#failRequest(overdue, proxyErrors.pausedTooLong(pauseMaxWaitMs))
+      if (overdue !== undefined) this.#fail(overdue, proxyErrors.pausedTooLong(pauseMaxWaitMs))
       const next = this.#queue.peek()
       this.#watchBacklog()
       if (next !== undefined) {
@@ -537,6 +565,16 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
     this.#pin = reason
     this.#host.counters.pins++
     return true
+  }
+
+  /** Answers everything that waits: the proxy ends. */
+  refuseWaiting(): void {
+    this.#withdraw()
+    for (const queue of [this.#express, this.#queue]) {
+      for (let request = queue.shift(); request !== undefined; request = queue.shift()) {
+        this.#fail(request, proxyErrors.shutdown())
+      }
+    }
   }
 
   /** The master is another target now. A session that this client had changed cannot be moved. */
@@ -597,7 +635,7 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
       // Guessing has to cost time, and a mistyped password little.
       const delayMs = Math.min(FIRST_LOGIN_DELAY_MS * 2 ** (this.#failedLogins - 1), MAX_LOGIN_DELAY_MS)
       await new Promise<void>((resolve) => void host.clock.schedule(delayMs, resolve))
-      this.#failRequest(head, outcome.error)
+      this.#fail(head, outcome.error)
       if (this.#failedLogins >= host.limits.authFailuresPerConnection) this.session.close()
     } else {
       const { login } = outcome
@@ -606,7 +644,7 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
         this.#reply(okReply(head, host.schemaVersion))
       } else {
         host.logins.release(login)
-        this.#failRequest(head, proxyErrors.tooManyClients(`${host.limits.maxClientsPerUser} clients of user '${login.user}'`))
+        this.#fail(head, proxyErrors.tooManyClients(`${host.limits.maxClientsPerUser} clients of user '${login.user}'`))
       }
     }
     this.session.resumeReading()
@@ -660,7 +698,7 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
         }),
       )
     } catch (error) {
-      this.#failRequest(head, asBoxError(error))
+      this.#fail(head, asBoxError(error))
     }
     this.session.resumeReading()
     this.release()
@@ -671,17 +709,13 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
     const request = this.#shift()
     if (request === undefined) return 'answered'
     if (error === undefined) this.#reply(okReply(request, this.#host.schemaVersion))
-    else this.#failRequest(request, error)
+    else this.#fail(request, error)
     return 'answered'
   }
 
   answerFront(frame: Buffer): void {
     const request = this.#shift()
     if (request !== undefined) this.#reply(readdressed(frame, request))
-  }
-
-  #failRequest(request: SyncHalves, error: BoxError): void {
-    this.#fail(request, error)
   }
 
   #fail(request: SyncHalves, error: BoxError): void {
@@ -737,11 +771,21 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
   lost(answer: LaneAnswer, cause: OrbweaverError): void {
     this.#settled(answer)
     this.#host.counters.unknownOutcomes++
-    this.#failRequest(answer, proxyErrors.laneLost(answer.lane.target.name, cause.message))
+    this.#fail(answer, proxyErrors.laneLost(answer.lane.target.name, cause.message))
+  }
+
+  expired(answer: LaneAnswer): boolean {
+    // In the middle of a large reply nothing else can be said.
+    if (this.#isStreaming && (answer.flags & SlotFlag.repliedPartly) !== 0) return false
+    this.#settled(answer)
+    this.#host.counters.unknownOutcomes++
+    this.#fail(answer, proxyErrors.requestTimeout(answer.lane.target.name))
+    return true
   }
 
   #count(request: QueuedRequest, lane: Lane): void {
     this.#inFlight++
+    if (request.isApart) return
     if (request.isRead) {
       if (this.#readLane !== lane) {
         this.#readLane = lane

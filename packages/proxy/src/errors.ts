@@ -99,7 +99,10 @@ export const proxyErrors = {
       sent: false,
     }),
   unknownType: (type: number): BoxError =>
-    proxyError(ErrorCode.unknownRequestType, `Unknown request type ${type}`, { reason: REASON.unknownType, sent: false }),
+    proxyError(ErrorCode.unknownRequestType, `Unknown request type ${type}`, {
+      reason: REASON.unknownType,
+      sent: false,
+    }),
   notInStream: (type: number): BoxError =>
     proxyError(ErrorCode.unableToProcessInStream, `Unable to process request type ${type} in stream`, {
       reason: REASON.malformed,
@@ -123,10 +126,14 @@ export const proxyErrors = {
       sent: false,
     }),
   tooManyPinned: (limit: number): BoxError =>
-    proxyError(ErrorCode.unsupported, `Proxy does not support more than ${limit} clients with a connection of their own`, {
-      reason: REASON.tooManyPinned,
-      sent: false,
-    }),
+    proxyError(
+      ErrorCode.unsupported,
+      `Proxy does not support more than ${limit} clients with a connection of their own`,
+      {
+        reason: REASON.tooManyPinned,
+        sent: false,
+      },
+    ),
   tooManyClients: (what: string): BoxError =>
     proxyError(ErrorCode.unsupported, `Proxy does not support more than ${what}`, {
       reason: REASON.tooManyClients,

@@ -31,10 +31,14 @@ export class LaneGroup implements LaneOwner {
   /** The target's refusal of this login; undefined once it took it again. */
   refusal: BoxError | undefined
 
-  constructor(target: Target, login: Login, mask: readonly number[]) {
+  /** false: of one client alone. */
+  readonly isShared: boolean
+
+  constructor(target: Target, login: Login, mask: readonly number[], isShared: boolean) {
     this.target = target
     this.login = login
     this.mask = mask
+    this.isShared = isShared
   }
 
   get clock(): Clock {
@@ -59,7 +63,8 @@ export class LaneGroup implements LaneOwner {
     let best: Lane | undefined
     for (const lane of this.#lanes) {
       if (!lane.isOpen) continue
-      if (best === undefined || lane.slots.usedBytes + lane.slots.used < best.slots.usedBytes + best.slots.used) best = lane
+      if (best === undefined || lane.slots.usedBytes + lane.slots.used < best.slots.usedBytes + best.slots.used)
+        best = lane
     }
     return best
   }
@@ -89,7 +94,14 @@ export class LaneGroup implements LaneOwner {
         resolve()
         return
       }
-      this.wait({ laneReady: resolve, laneRefused: reject })
+      const waiter: LaneWaiter = {
+        laneReady: resolve,
+        laneRefused: (error) => {
+          this.stopWaiting(waiter)
+          reject(error)
+        },
+      }
+      this.wait(waiter)
     })
   }
 

@@ -24,7 +24,14 @@ export class LaneWriter {
    * @param schemaVersion - 0 for none
    * @returns bytes of the whole frame
    */
-  append(type: number, generation: number, slot: number, streamId: number, schemaVersion: number, body: Uint8Array): number {
+  append(
+    type: number,
+    generation: number,
+    slot: number,
+    streamId: number,
+    schemaVersion: number,
+    body: Uint8Array,
+  ): number {
     if (this.#block.length - this.#at < MAX_HEAD_BYTES) this.#nextBlock()
     const block = this.#block
     const start = this.#at

@@ -4,13 +4,14 @@
  * A lane decides nothing: which client belongs on it is the business of client.ts, when it opens and ends of lane-group.ts.
  */
 import type { ChannelSink, Clock, FrameChannel, LargeFrame } from '@orbweaver/connection'
-import { FrameHeader, isOrbweaverError, type OrbweaverError, RequestType } from '@orbweaver/iproto'
+import { Feature, FrameHeader, isOrbweaverError, type OrbweaverError, RequestType } from '@orbweaver/iproto'
 import { FairQueue, type FairMember } from './fair-queue.js'
 import { LaneWriter } from './lane-writer.js'
 import type { ResolvedLimits } from './limits.js'
 import type { QueuedRequest, ReplyNote } from './request-queue.js'
 import { type SlotEntry, SlotFlag, SlotTable } from './slot-table.js'
 import { StatementRefs } from './statements.js'
+import type { Target } from './target.js'
 
 /** Who asked for something on a lane: a client, or a part of the proxy. */
 export interface LaneUser {
@@ -18,8 +19,10 @@ export interface LaneUser {
   replied(frame: Buffer, answer: LaneAnswer): void
   /** A reply that comes in pieces, its head first; undefined: not wanted, it is dropped. */
   repliedLarge(head: Buffer, answer: LaneAnswer): LargeFrame | undefined
-  /** The lane was lost and the outcome is not known. `isPartly`: a part of the answer was given. */
+  /** The lane was lost and the outcome is not known. */
   lost(answer: LaneAnswer, cause: OrbweaverError): void
+  /** The answer takes too long. @returns whether somebody was told, and the answer will be dropped */
+  expired?(answer: LaneAnswer): boolean
 }
 
 /** What a lane knows of a request when its answer comes. Valid during the call: the object is used again. */
@@ -53,6 +56,7 @@ export interface LaneStream {
 
 /** What a lane reports to whoever opened it. */
 export interface LaneOwner {
+  readonly target: Target
   readonly clock: Clock
   readonly limits: ResolvedLimits
   /** An EVENT arrived. @param body - of the frame */
@@ -78,10 +82,12 @@ export class Lane implements ChannelSink {
   #rwInFlight = 0
   #lastStreamId = 0
   #unexpected = 0
+  #pingedAt = Number.NEGATIVE_INFINITY
+  #missedPings = 0
   #drainReason = new Error('the lane was drained')
   /** Streams with requests in flight or a transaction: they stay here, also while the lane drains. */
-  readonly streams = new Set<LaneStream>()
-  readonly statements = new StatementRefs()
+  readonly streams: Set<LaneStream> = new Set()
+  readonly statements: StatementRefs = new StatementRefs()
   /** Instants on the clock. */
   lastReceivedAt: number
   lastUsedAt: number
@@ -108,6 +114,23 @@ export class Lane implements ChannelSink {
     }
     this.lastReceivedAt = this.lastUsedAt = owner.clock.now()
     channel.attach(this)
+  }
+
+  get target(): Target {
+    return this.#owner.target
+  }
+
+  /** Whether its server knows streams and transactions. */
+  get hasTransactions(): boolean {
+    const { features } = this.channel
+    return features.has(Feature.streams) && features.has(Feature.transactions)
+  }
+
+  /** Streams that hold a transaction, as far as is known. */
+  get transactions(): number {
+    let count = 0
+    for (const stream of this.streams) if (stream.isTransaction) count++
+    return count
   }
 
   /** Whether new requests may go here. */
@@ -169,11 +192,23 @@ export class Lane implements ChannelSink {
   }
 
   /** A request of the proxy's own. `isRw`: a failover waits for it. */
-  ask(request: { readonly type: number; readonly body: Uint8Array; readonly streamId?: number; readonly isRw?: boolean }, user: LaneUser): void {
+  ask(
+    request: { readonly type: number; readonly body: Uint8Array; readonly streamId?: number; readonly isRw?: boolean },
+    user: LaneUser,
+  ): void {
     if (this.#state === 'closed') throw new Error('A closed lane was asked')
     const flags = SlotFlag.internal | (request.isRw === true ? SlotFlag.rw : 0)
     this.#take(
-      { owner: user, note: undefined, syncHigh: 0, syncLow: 0, type: request.type, flags, bytes: request.body.length, sentAt: this.#owner.clock.now() },
+      {
+        owner: user,
+        note: undefined,
+        syncHigh: 0,
+        syncLow: 0,
+        type: request.type,
+        flags,
+        bytes: request.body.length,
+        sentAt: this.#owner.clock.now(),
+      },
       request.streamId ?? 0,
       0,
       request.body,
@@ -218,6 +253,45 @@ export class Lane implements ChannelSink {
     if (this.#state === 'closed') return
     this.#flush()
     this.channel.destroy(cause)
+  }
+
+  /**
+   * Looks after the lane, every so often: asks a silent server for a sign of life, answers requests that took too long.
+   * @returns how many signs it owes
+   */
+  pulse(now: number): number {
+    if (this.#state === 'closed') return 0
+    const { pingIntervalMs, idlePingMs, pingTimeoutMs, requestTimeoutMs } = this.#owner.limits
+    if (requestTimeoutMs > 0) this.#expire(now - requestTimeoutMs)
+    if (this.lastReceivedAt >= this.#pingedAt) this.#missedPings = 0
+    const silentMs = now - Math.max(this.lastReceivedAt, this.#pingedAt)
+    const isWaiting = this.lastReceivedAt < this.#pingedAt
+    if (isWaiting && silentMs >= pingTimeoutMs) {
+      this.#missedPings++
+      if (this.#missedPings >= MAX_MISSED_PINGS) {
+        this.destroy(new Error(`it gave no sign of life for ${Math.round(now - this.lastReceivedAt)} ms`))
+        return this.#missedPings
+      }
+    }
+    const isDue = isWaiting
+      ? silentMs >= pingTimeoutMs
+      : silentMs >= (this.slots.used > 0 ? pingIntervalMs : idlePingMs)
+    if (isDue && !this.slots.isFull) {
+      this.#pingedAt = now
+      this.ask({ type: RequestType.ping, body: NO_BODY }, NO_USER)
+    }
+    return this.#missedPings
+  }
+
+  /** Answers in the place of the server what was sent before an instant. Its slot stays taken: the answer may still come. */
+  #expire(sentBefore: number): void {
+    const { slots } = this
+    for (const slot of slots.taken()) {
+      const user = slots.owner(slot)
+      if (user?.expired === undefined || slots.sentAt(slot) > sentBefore) continue
+      this.#describe(slot)
+      if (user.expired(this.#answer)) slots.disown(slot)
+    }
   }
 
   // ---- what the channel says ----------------------------------------------------------------------------------------
@@ -434,6 +508,9 @@ function ignore(): void {
   // The client has gone; its reply is read to the end and dropped.
 }
 
+const NO_USER: LaneUser = { replied: ignore, repliedLarge: () => undefined, lost: ignore }
+const NO_BODY = new Uint8Array(0)
+const MAX_MISSED_PINGS = 2
 /** What a turn earns a client, in bytes of requests. */
 const QUANTUM_BYTES = 16_384
 const MAX_FRAMES_PER_PUMP = 256

@@ -121,18 +121,20 @@ export const DEFAULT_LIMITS: ResolvedLimits = {
   verifyTtlMs: 10_000,
 }
 
+/** A value of a configuration in a message about it. */
+export function shown(value: unknown): string {
+  return typeof value === 'number' || typeof value === 'string' || value === null ? String(value) : `a value of type ${typeof value}`
+}
+
 /** The limits with their defaults; what is wrong with them goes to `problems`. */
-export function resolveLimits(
-  limits: ProxyLimits,
-  problems: { path: string; message: string }[],
-): ResolvedLimits {
+export function resolveLimits(limits: ProxyLimits, problems: { path: string; message: string }[]): ResolvedLimits {
   const given: Record<string, number> = {}
   for (const [name, value] of Object.entries(limits) as [string, unknown][]) {
     if (value === undefined) continue
     if (!(name in DEFAULT_LIMITS)) {
       problems.push({ path: `limits.${name}`, message: 'is not a limit of the proxy' })
     } else if (typeof value !== 'number' || !(name === 'requestTimeoutMs' ? value >= 0 : value > 0)) {
-      problems.push({ path: `limits.${name}`, message: `is ${String(value)}, expected a number above 0` })
+      problems.push({ path: `limits.${name}`, message: `is ${shown(value)}, expected a number above 0` })
     } else {
       given[name] = value
     }

@@ -23,8 +23,10 @@ export class QueuedRequest implements SyncHalves {
   /** The lane's; set when the request is given a lane. */
   laneStreamId = 0
   note: ReplyNote | undefined = undefined
-  /** A read that a replica may serve. */
+  /** It goes to a replica. */
   isRead = false
+  /** It goes to a session of its client's own, beside the lane of the others. */
+  isApart = false
 
   constructor(frame: InboundFrame, arrivedAt: number) {
     this.type = frame.type
@@ -78,6 +80,13 @@ export class RequestQueue {
       this.#first = 0
     }
     return request
+  }
+
+  /** To the front. */
+  unshift(request: QueuedRequest): void {
+    this.#items = [request, ...this.#items.slice(this.#first)]
+    this.#first = 0
+    this.#bytes += request.bytes
   }
 
   /** Puts everything of another queue in front, which is empty then. */

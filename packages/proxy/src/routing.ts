@@ -27,10 +27,20 @@ const MAX_FORWARDED_TYPE = 127
 
 const KINDS: Uint8Array = new Uint8Array(MAX_FORWARDED_TYPE + 1).fill(Kind.unknown)
 for (const [kind, types] of [
-  [Kind.shared, [
-    RequestType.select, RequestType.call16, RequestType.eval, RequestType.nop, RequestType.insertArrow, RequestType.ping,
-    RequestType.vote, RequestType.voteDeprecated, RequestType.watchOnce,
-  ]],
+  [
+    Kind.shared,
+    [
+      RequestType.select,
+      RequestType.call16,
+      RequestType.eval,
+      RequestType.nop,
+      RequestType.insertArrow,
+      RequestType.ping,
+      RequestType.vote,
+      RequestType.voteDeprecated,
+      RequestType.watchOnce,
+    ],
+  ],
   [Kind.dml, [RequestType.insert, RequestType.replace, RequestType.update, RequestType.delete, RequestType.upsert]],
   [Kind.call, [RequestType.call]],
   [Kind.execute, [RequestType.execute]],
@@ -40,9 +50,17 @@ for (const [kind, types] of [
   [Kind.unwatch, [RequestType.unwatch]],
   [Kind.login, [RequestType.auth]],
   [Kind.identify, [RequestType.id]],
-  [Kind.replication, [
-    RequestType.join, RequestType.subscribe, RequestType.fetchSnapshot, RequestType.register, RequestType.joinMeta, RequestType.joinSnapshot,
-  ]],
+  [
+    Kind.replication,
+    [
+      RequestType.join,
+      RequestType.subscribe,
+      RequestType.fetchSnapshot,
+      RequestType.register,
+      RequestType.joinMeta,
+      RequestType.joinSnapshot,
+    ],
+  ],
 ] as const) {
   for (const type of types) KINDS[type] = kind
 }
@@ -58,9 +76,21 @@ export function isForwardable(type: number): boolean {
 
 /** What a stream may carry; a server answers others with 229. Source: Tarantool 3.2.1, observed. */
 export const IN_STREAM: ReadonlySet<number> = new Set<number>([
-  RequestType.select, RequestType.insert, RequestType.replace, RequestType.update, RequestType.delete, RequestType.upsert,
-  RequestType.call, RequestType.call16, RequestType.eval, RequestType.execute, RequestType.prepare, RequestType.ping,
-  RequestType.begin, RequestType.commit, RequestType.rollback,
+  RequestType.select,
+  RequestType.insert,
+  RequestType.replace,
+  RequestType.update,
+  RequestType.delete,
+  RequestType.upsert,
+  RequestType.call,
+  RequestType.call16,
+  RequestType.eval,
+  RequestType.execute,
+  RequestType.prepare,
+  RequestType.ping,
+  RequestType.begin,
+  RequestType.commit,
+  RequestType.rollback,
 ])
 
 /** Read/write split: which requests replicas serve. */
@@ -144,7 +174,9 @@ export function statementId(body: Buffer): number | undefined {
 
 /** SQL that changes the session for everybody who shares it. */
 export function changesSession(text: string): boolean {
-  return /^set\s+session\b/i.test(withoutLeadingNoise(text)) || (/_session_settings/i.test(text) && !isReadStatement(text))
+  return (
+    /^set\s+session\b/i.test(withoutLeadingNoise(text)) || (/_session_settings/i.test(text) && !isReadStatement(text))
+  )
 }
 
 export function startsTransaction(text: string): boolean {

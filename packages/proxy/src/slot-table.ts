@@ -169,6 +169,11 @@ export class SlotTable<Owner, Note = unknown> {
     for (let slot = 0; slot < this.#capacity; slot++) if (this.#owner[slot] === owner) this.#owner[slot] = undefined
   }
 
+  /** Nobody waits for this one any more. */
+  disown(slot: number): void {
+    this.#owner[slot] = undefined
+  }
+
   /** Slots that are taken, lowest first. */
   taken(): number[] {
     const slots: number[] = []

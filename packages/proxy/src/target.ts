@@ -9,7 +9,7 @@ import {
   openChannel,
   type Transport,
 } from '@orbweaver/connection'
-import { BodyReader, decodeValue, Feature, isOrbweaverError, Key, RequestType } from '@orbweaver/iproto'
+import { BodyReader, decodeValue, Feature, featureName, isOrbweaverError, Key, RequestType } from '@orbweaver/iproto'
 import type { Lane } from './lane.js'
 import { LaneGroup } from './lane-group.js'
 import type { ResolvedLimits } from './limits.js'
@@ -93,6 +93,13 @@ export class Target implements MonitorOwner {
     return this.#monitor
   }
 
+  /** The first of these features that it lacks, by name; undefined when it has all, or was not reached yet. */
+  lacks(features: ReadonlySet<number>): string | undefined {
+    if (this.features === undefined) return undefined
+    for (const feature of features) if (!this.features.has(feature)) return featureName(feature)
+    return undefined
+  }
+
   /** The address for people, without credentials. */
   get uri(): string {
     return formatAddress(this.address)
@@ -116,7 +123,7 @@ export class Target implements MonitorOwner {
     const key = `${login.id}|${mask.join()}|${owner}`
     let group = this.#groups.get(key)
     if (group === undefined) {
-      group = new LaneGroup(this, login, mask)
+      group = new LaneGroup(this, login, mask, owner === '')
       this.#groups.set(key, group)
     }
     return group
@@ -134,6 +141,13 @@ export class Target implements MonitorOwner {
 
   *lanes(): Generator<Lane> {
     for (const group of this.#groups.values()) yield* group.lanes
+  }
+
+  /** Requests in flight. */
+  get inFlight(): number {
+    let count = 0
+    for (const lane of this.lanes()) count += lane.slots.used
+    return count
   }
 
   /** Nothing that a failover waits for is in flight, and no transaction is open. */
@@ -174,7 +188,11 @@ export class Target implements MonitorOwner {
     return ++this.#lastLaneId
   }
 
-  async #connect(credential: Credential | undefined, features: readonly number[], signal: AbortSignal): Promise<FrameChannel> {
+  async #connect(
+    credential: Credential | undefined,
+    features: readonly number[],
+    signal: AbortSignal,
+  ): Promise<FrameChannel> {
     const { environment, limits } = this.#owner
     const deadline = environment.clock.now() + limits.connectTimeoutMs
     const transport = await this.#dial(limits.connectTimeoutMs, signal)

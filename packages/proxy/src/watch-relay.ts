@@ -66,6 +66,10 @@ export class WatchRelay {
     return this.#keysOf.get(session)?.size ?? 0
   }
 
+  isWatching(session: ClientSession, key: string): boolean {
+    return this.#keysOf.get(session)?.has(key) === true
+  }
+
   /** Values come from another target from now on; clients hear of those that differ. */
   follow(source: WatchSource | undefined): void {
     const before = this.#source
@@ -157,7 +161,9 @@ export class WatchRelay {
       subscription.isArmed = false
       subscription.told = version
       if (isTooLarge) {
-        session.destroy(new Error(`A watched value of ${body.length} bytes is more than the limit of ${this.#maxEventBytes}`))
+        session.destroy(
+          new Error(`A watched value of ${body.length} bytes is more than the limit of ${this.#maxEventBytes}`),
+        )
         continue
       }
       this.#delivered++

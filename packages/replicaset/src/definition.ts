@@ -33,7 +33,7 @@ export function checkDefinition(definition: ReplicasetDefinition, path: string):
   const problem = (at: string, message: string): void => void problems.push({ path: path === '' ? at : `${path}.${at}`, message })
   if (typeof definition.id !== 'string' || definition.id === '') problem('id', 'must be a non-empty string')
   const { instances } = definition
-  if (!Array.isArray(instances) || instances.length === 0) {
+  if (!isList(instances) || instances.length === 0) {
     problem('instances', 'must be a list of at least one instance')
   } else {
     checkInstances(instances, problem)
@@ -44,6 +44,11 @@ export function checkDefinition(definition: ReplicasetDefinition, path: string):
   }
   if (problems.length > 0) throw new ConfigError(problems, { subject: 'replicaset definition' })
   return definition
+}
+
+/** Narrower than `Array.isArray`, which would forget the type of the elements. */
+function isList<T>(value: readonly T[]): value is readonly T[] {
+  return Array.isArray(value)
 }
 
 function checkInstances(instances: readonly InstanceDefinition[], problem: (at: string, message: string) => void): void {

@@ -407,18 +407,18 @@ export class MasterDiscovery implements InstanceOwner {
     const beatMs = this.#settings.instance.pingIntervalMs / BEATS_PER_PING
     const dueMs = clock.now() + beatMs
     this.#cancelPulse = this.#schedule(beatMs, () => {
-      const isLate = clock.now() - dueMs > beatMs / 2
-      if (!isLate) this.#beat()
-      // Our own loop was blocked: what the instances said meanwhile comes in first.
-      else clock.soon(() => clock.soon(() => this.#beat()))
+      const lateMs = clock.now() - dueMs
+      if (lateMs <= beatMs / 2) this.#beat(0)
+      // Our own loop was blocked: what the instances said meanwhile comes in first, and the time is not held against them.
+      else clock.soon(() => clock.soon(() => this.#beat(lateMs)))
       this.#schedulePulse()
     })
   }
 
-  #beat(): void {
+  #beat(lateMs: number): void {
     if (this.state === 'CLOSED') return
     const nowMs = this.#clock.now()
-    for (const instance of this.#instances) instance.beat(nowMs)
+    for (const instance of this.#instances) instance.beat(nowMs, lateMs)
   }
 
   #scheduleSelection(nowMs: number): void {

@@ -5,6 +5,7 @@
 import { ConnectionClosedError, ConnectionLostError, ConnectError, RequestTimeoutError } from '@orbweaver/connection'
 import { BoxError, ErrorCode, isOrbweaverError, type OrbweaverError, type Reply } from '@orbweaver/iproto'
 import type { Attempt, Dialect } from './attempt.js'
+import { uuidText } from './status-events.js'
 
 /** What an outcome means for the replicaset. */
 export type Signal =
@@ -79,7 +80,7 @@ function leaderIn(error: BoxError): { readonly term: number | undefined; readonl
   return {
     // The term of a synchronous queue is that of its owner, not of the newest election.
     term: fields.get('reason') === 'election' && typeof term === 'number' ? term : undefined,
-    hint: uuid === undefined || uuid === null ? undefined : String(uuid as { toString(): string }),
+    hint: uuidText(uuid),
   }
 }
 

@@ -171,9 +171,10 @@ export class Instance implements InstanceHandle {
     if (this.#poll === undefined && this.view.state === 'up' && !this.view.silent) this.#sendPoll(this.#owner.takeLook())
   }
 
-  /** Looks at the pulse. @param isLate - our own loop was blocked: nobody is judged before the input was processed */
-  beat(nowMs: number): void {
+  /** Looks at the pulse. @param lateMs - how long our own loop was blocked: nobody could be heard then */
+  beat(nowMs: number, lateMs: number): void {
     if (this.view.state !== 'up') return
+    this.#heardMs = Math.min(nowMs, this.#heardMs + lateMs)
     const { bytesRead } = this.#control.stats()
     if (bytesRead !== this.#bytesSeen) {
       this.#bytesSeen = bytesRead

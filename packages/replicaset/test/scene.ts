@@ -1,5 +1,5 @@
 /** A replicaset of scripted instances under virtual time, for tests that are timelines. */
-import type { Address, Dial, PendingRequest, ReplySink, Transport, TransportSink } from '@orbweaver/connection'
+import type { Address, Clock, Dial, PendingRequest, ReplySink, Transport, TransportSink } from '@orbweaver/connection'
 import { type PeerRequest, ScriptedPeer, uuidOf, VirtualClock } from '@orbweaver/connection/testing'
 import { insertRequest, Key, type OrbweaverError, type Reply, type Request, type RequestClass, RequestType, Uuid } from '@orbweaver/iproto'
 import { onTestFinished } from 'vitest'
@@ -27,10 +27,10 @@ export class TestInstance {
   /** How long an insert takes. */
   workMs = 0
   isFrozen = false
-  readonly #clock: VirtualClock
+  readonly #clock: Clock
   #waiting: (() => void)[] = []
 
-  constructor(id: string, clock: VirtualClock, options: { readonly version?: string; readonly uuid?: string; readonly replicasetUuid?: string } = {}) {
+  constructor(id: string, clock: Clock, options: { readonly version?: string; readonly uuid?: string; readonly replicasetUuid?: string } = {}) {
     this.id = id
     this.#clock = clock
     this.uuid = options.uuid ?? uuidOf(id)
@@ -46,12 +46,16 @@ export class TestInstance {
     this.#on(RequestType.select, (request) => request.reply([[this.id]]))
     this.#on(RequestType.call, (request) => this.#call(request))
     this.#on(RequestType.ping, (request) => request.ok())
+    this.#on(RequestType.watchOnce, (request) => {
+      const key = request.body.requireText(Key.eventKey)
+      request.reply(this.peer.values.has(key) ? [this.peer.values.get(key)] : [])
+    })
   }
 
-  /** Becomes writable and says so. @param term - undefined: without elections, as term 1 if it ever had one */
+  /** Becomes writable and says so; without elections the term is 1, and a replica has none until then. */
   rw(term?: number): void {
     this.isRo = false
-    this.term = term ?? this.term
+    this.term = term ?? this.term ?? 1
     this.say()
   }
 
@@ -82,6 +86,7 @@ export class TestInstance {
     this.peer.cut()
     this.#waiting = []
     this.isFrozen = false
+    this.peer.silentFrom = undefined
   }
 
   /** Comes back before `box.cfg`: it listens and knows nothing. */
@@ -99,11 +104,13 @@ export class TestInstance {
   /** As a stopped process: nothing is read or answered, connections stay. */
   freeze(): void {
     this.isFrozen = true
+    this.peer.silentFrom = 'greeting'
   }
 
   /** What was waiting in its sockets is worked on first. */
   thaw(): void {
     this.isFrozen = false
+    this.peer.silentFrom = undefined
     const waiting = this.#waiting
     this.#waiting = []
     for (const work of waiting) work()
@@ -117,7 +124,7 @@ export class TestInstance {
   }
 
   #serve(request: PeerRequest, handler: (request: PeerRequest) => void): void {
-    if (this.loading !== undefined && request.type !== RequestType.ping) request.error(this.loading.code, this.loading.message)
+    if (this.loading !== undefined && request.type !== RequestType.ping && request.type !== RequestType.watchOnce) request.error(this.loading.code, this.loading.message)
     else handler(request)
   }
 
@@ -138,7 +145,7 @@ export class TestInstance {
 
   #call(request: PeerRequest): void {
     const name = request.body.requireText(Key.functionName)
-    const args = request.body.requireArray(Key.tuple)
+    const args = request.body.array(Key.tuple) ?? []
     const own = this.functions.get(name)
     if (own !== undefined) own(args, request, this)
     else if (name === 'box.info') request.reply([this.boxInfo()])
@@ -152,6 +159,12 @@ export class TestInstance {
       ...(this.term === undefined ? {} : { election: { term: this.term } }),
     }
   }
+}
+
+interface SceneView {
+  checkTarget(id: string): void
+  readonly clock: Clock
+  readonly replicaset: ReplicasetHandle
 }
 
 /** A write of a test: an insert of its number. */
@@ -173,12 +186,12 @@ export class TestWrite implements Attempt, ReplySink {
   ends = 0
   endMs = Number.NaN
   elsewhere = false
-  readonly #scene: Scene
+  readonly #scene: SceneView
   readonly #request: Request
   #token = 0
   #pending: PendingRequest | undefined
 
-  constructor(scene: Scene, number: number, options: WriteOptions) {
+  constructor(scene: SceneView, number: number, options: WriteOptions) {
     this.#scene = scene
     this.number = number
     this.startMs = scene.clock.now()
@@ -211,6 +224,7 @@ export class TestWrite implements Attempt, ReplySink {
   run(instance: InstanceHandle, epoch: number): 'sent' | 'elsewhere' {
     if (this.elsewhere) return 'elsewhere'
     this.#token = epoch
+    this.#scene.checkTarget(instance.id)
     this.sentTo.push(instance.id)
     this.sentMs.push(this.#scene.clock.now())
     const { deadline, signal } = this
@@ -250,12 +264,12 @@ export interface WriteOptions {
   readonly inStream?: boolean
 }
 
-export interface SceneOptions extends Partial<Omit<ReplicasetOptions, 'definition' | 'environment'>> {
+export interface SceneOptions<C extends SceneClock = VirtualClock> extends Partial<Omit<ReplicasetOptions, 'definition' | 'environment'>> {
   readonly ids?: readonly string[]
   /** Servers that have no events (2.6). */
   readonly old?: readonly string[]
   readonly latencyMs?: number
-  readonly clock?: VirtualClock
+  readonly clock?: C
   readonly name?: string
   readonly master?: string
   readonly random?: () => number
@@ -263,19 +277,29 @@ export interface SceneOptions extends Partial<Omit<ReplicasetOptions, 'definitio
   readonly weights?: Readonly<Record<string, number>>
 }
 
-export class Scene {
-  readonly clock: VirtualClock
+/** What a scene asks of its clock beside being one. */
+export interface SceneClock extends Clock {
+  settle(): Promise<void>
+  advance(ms: number): Promise<void>
+}
+
+export class Scene<C extends SceneClock = VirtualClock> {
+  readonly clock: C
   readonly instances: Readonly<Record<string, TestInstance>>
   readonly replicaset: ReplicasetHandle
   readonly writes: TestWrite[] = []
   readonly events: string[] = []
   /** Addresses dialled so far. */
   dials = 0
+  /** Writes sent where it was known that they must not go. */
+  readonly #wrongTargets: string[] = []
+  readonly #isStatic: boolean
   #cancelWriter: (() => void) | undefined
 
-  constructor(options: SceneOptions = {}) {
-    const { ids = ['a', 'b', 'c'], old = [], latencyMs = 1, clock = new VirtualClock(), name = 'A', master, random, zones, weights, ...rest } = options
+  constructor(options: SceneOptions<C> = {}) {
+    const { ids = ['a', 'b', 'c'], old = [], latencyMs = 1, clock = new VirtualClock() as unknown as C, name = 'A', master, random, zones, weights, ...rest } = options
     this.clock = clock
+    this.#isStatic = master !== undefined
     const dial: Dial = async (address: Address) => {
       this.dials += 1
       if (!('connect' in address)) throw new Error('Only scripted peers are dialled here')
@@ -342,14 +366,20 @@ export class Scene {
     await this.clock.advance(ms - this.clock.now())
   }
 
+  checkTarget(id: string): void {
+    const target = this.replicaset.info().instances.find((instance) => instance.id === id)
+    if (!this.#isStatic && (target === undefined || target.reason !== undefined)) this.#wrongTargets.push(`a write went to ${id}, which is ${target?.reason ?? 'no member'}`)
+  }
+
   /** Every write is settled once, nothing was executed twice, no slot is left: after each timeline. */
   get faults(): string[] {
-    const faults: string[] = []
+    const faults: string[] = [...this.#wrongTargets]
     for (const write of this.writes) {
       if (write.ends !== 1) faults.push(`write ${String(write.number)} was settled ${String(write.ends)} times`)
       if (write.endMs > write.deadline + 50) faults.push(`write ${String(write.number)} ended after its deadline`)
     }
-    const all = Object.values(this.instances).flatMap(({ executed }) => executed)
+    const repeatable = new Set(this.writes.filter(({ idempotent }) => idempotent).map(({ number }) => number))
+    const all = Object.values(this.instances).flatMap(({ executed }) => executed).filter((number) => !repeatable.has(number))
     if (new Set(all).size !== all.length) faults.push('something was executed twice')
     const { buffered } = this.replicaset.stats()
     if (buffered.now !== 0 || buffered.bytes !== 0 || buffered.draining !== 0) faults.push(`slots are left: ${JSON.stringify(buffered)}`)
@@ -372,7 +402,7 @@ export class Scene {
 }
 
 /** A transport whose bytes take time in both directions. */
-export function delayed(inner: Transport, clock: VirtualClock, ms: number): Transport {
+export function delayed(inner: Transport, clock: Clock, ms: number): Transport {
   let isClosed = false
   const later = (task: () => void): void => void clock.schedule(ms, task)
   return {

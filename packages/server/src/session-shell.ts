@@ -78,6 +78,7 @@ export class SessionShell implements ClientSession, TransportSink {
         this.salt = greeting.salt
         this.#stage = 'open'
         this.#transport.write([formatGreeting(greeting)])
+        this.#owner.handler.opened?.(this)
         this.#deliver()
       },
       (cause: unknown) => {

@@ -49,6 +49,8 @@ export interface ClientSession {
 export interface SessionHandler {
   /** What the greeting says. A rejection closes the connection without a greeting. */
   greet(transport: Transport): Promise<{ version: string; uuid: string; salt: Uint8Array }>
+  /** Once per session, when it has been greeted and before its first frame. */
+  opened?(session: ClientSession): void
   /** One request with an understood header. May throw: the session is then destroyed with that cause. */
   frame(session: ClientSession, frame: InboundFrame): void
   /** Called instead of `frame` for bodies above the size from which the server delivers in pieces. */

@@ -69,6 +69,10 @@ class Front implements SessionHandler {
     return this.#next.greet(transport)
   }
 
+  opened(session: ClientSession): void {
+    this.#next.opened?.(session)
+  }
+
   frame(session: ClientSession, frame: InboundFrame): void {
     const isStream = frame.streamId !== 0
     if (isStream && NOT_IN_STREAM.has(frame.type)) {

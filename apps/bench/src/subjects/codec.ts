@@ -1,5 +1,5 @@
 import { createRequire } from 'node:module'
-import { decodeValue, encodeValue } from '@orbweaver/iproto'
+import { decodeValue, encodeValue, FrameWriter } from '@orbweaver/iproto'
 import { Packr, Unpackr } from 'msgpackr'
 import type { CodecCase } from '../cases.js'
 import { narrowRow, wideRow } from '../fixture.js'
@@ -8,12 +8,28 @@ import type { Subject } from './subject.js'
 
 /** Both directions of a codec. */
 interface Codec {
-  encode(value: unknown): Uint8Array
+  /** @returns anything that depends on all bytes having been written */
+  encode(value: unknown): unknown
   decode(bytes: Buffer): unknown
 }
 
-/** The codec of this project: exact integers, checks of what it reads and writes. */
+/** The codec of this project as a connection uses it: values are written into the memory of the frames to be sent. */
 export function orbweaverCodec(benchCase: CodecCase): Promise<Subject> {
+  const writer = new FrameWriter()
+  return codecSubject(benchCase, {
+    encode: (value) => {
+      writer.beginFrame()
+      writer.value(value)
+      const bytes = writer.end()
+      if (writer.pendingBytes > TURN_BYTES) writer.take()
+      return bytes
+    },
+    decode: (bytes) => decodeValue(bytes),
+  })
+}
+
+/** The same, with a buffer of its own for each value. */
+export function ownBufferCodec(benchCase: CodecCase): Promise<Subject> {
   return codecSubject(benchCase, { encode: encodeValue, decode: (bytes) => decodeValue(bytes) })
 }
 
@@ -60,3 +76,6 @@ function codecSubject({ direction, rows, fields }: CodecCase, codec: Codec): Pro
     },
   })
 }
+
+/** What a busy connection hands to its socket at once. */
+const TURN_BYTES = 16_384

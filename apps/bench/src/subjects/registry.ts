@@ -1,5 +1,5 @@
 import type { BenchCase, CodecCase, SubjectName, WireCase } from '../cases.js'
-import { msgpackLiteCodec, msgpackrCodec, orbweaverCodec } from './codec.js'
+import { msgpackLiteCodec, msgpackrCodec, orbweaverCodec, ownBufferCodec } from './codec.js'
 import { orbweaverSubject } from './orbweaver.js'
 import { rawSocketSubject } from './raw-socket.js'
 import type { Subject, SubjectMaker } from './subject.js'
@@ -15,6 +15,7 @@ const CLIENTS: Partial<Record<SubjectName, (benchCase: WireCase, port: number) =
 
 const CODECS: Partial<Record<SubjectName, (benchCase: CodecCase) => Promise<Subject>>> = {
   orbweaver: orbweaverCodec,
+  'orbweaver, own buffer': ownBufferCodec,
   msgpackr: msgpackrCodec,
   'msgpack-lite': msgpackLiteCodec,
 }

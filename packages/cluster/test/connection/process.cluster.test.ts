@@ -1,6 +1,13 @@
 /* What a connection does to the process around it: exit, signals, the processor, sockets left behind. */
 import { type ChildProcess, spawn } from 'node:child_process'
-import { connect, createConnection, listen, type SocketListener, systemClock, type Transport } from '@orbweaver/connection'
+import {
+  connect,
+  createConnection,
+  listen,
+  type SocketListener,
+  systemClock,
+  type Transport,
+} from '@orbweaver/connection'
 import { ScriptedPeer } from '@orbweaver/connection/testing'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 
@@ -40,7 +47,9 @@ function run(uri: string, program: string): Run {
     import { connect, createConnection } from ${JSON.stringify(connectionUrl)}
     const uri = ${JSON.stringify(uri)}
     ${program}`
-  const child = spawn(process.execPath, ['--input-type=module', '--eval', script], { stdio: ['ignore', 'pipe', 'pipe'] })
+  const child = spawn(process.execPath, ['--input-type=module', '--eval', script], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
   let output = ''
   for (const stream of [child.stdout, child.stderr]) stream?.on('data', (chunk: Buffer) => (output += chunk.toString()))
   const exited = new Promise<number | string>((resolve) => {
@@ -160,13 +169,23 @@ describe('Sockets', () => {
     let reader: Transport | undefined
     const server = await listen({ host: '127.0.0.1', port: 0 }, (transport) => {
       reader = transport
-      transport.attach({ data: (chunk) => received.push(chunk), drain: () => undefined, end: () => transport.end(), closed: () => undefined })
+      transport.attach({
+        data: (chunk) => received.push(chunk),
+        drain: () => undefined,
+        end: () => transport.end(),
+        closed: () => undefined,
+      })
       transport.pauseReading()
     })
     const { dialSocket } = await import('@orbweaver/connection')
     const writer = await dialSocket(server.address, new AbortController().signal)
     let drains = 0
-    writer.attach({ data: () => undefined, drain: () => (drains += 1), end: () => writer.end(), closed: () => undefined })
+    writer.attach({
+      data: () => undefined,
+      drain: () => (drains += 1),
+      end: () => writer.end(),
+      closed: () => undefined,
+    })
     const chunk = Buffer.alloc(1_000_000, 7)
     let writes = 0
     while (writer.write([chunk, chunk])) writes += 1
@@ -181,7 +200,12 @@ describe('Sockets', () => {
 
   it('that die report their error as the cause', async () => {
     const server = await listen({ host: '127.0.0.1', port: 0 }, (transport) => {
-      transport.attach({ data: () => transport.destroy(), drain: () => undefined, end: () => undefined, closed: () => undefined })
+      transport.attach({
+        data: () => transport.destroy(),
+        drain: () => undefined,
+        end: () => undefined,
+        closed: () => undefined,
+      })
     })
     const connection = createConnection({ uri: server.address, reconnect: false, connectTimeoutMs: 2_000 })
     await expect(connection.connect()).rejects.toMatchObject({ code: 'ORB_CONNECT' })
@@ -197,7 +221,10 @@ describe('listen', () => {
     const { join } = await import('node:path')
     const dir = await mkdtemp(join(tmpdir(), 'orbweaver-listen-'))
     const path = join(dir, 'a.sock')
-    const dead = spawn(process.execPath, ['--eval', `require('net').createServer().listen(${JSON.stringify(path)}, () => process.kill(process.pid, 'SIGKILL'))`])
+    const dead = spawn(process.execPath, [
+      '--eval',
+      `require('net').createServer().listen(${JSON.stringify(path)}, () => process.kill(process.pid, 'SIGKILL'))`,
+    ])
     await new Promise((resolve) => dead.once('exit', resolve))
     const ignore = (transport: Transport): void => transport.destroy()
     const first = await listen({ path }, ignore)
@@ -211,7 +238,16 @@ describe('listen', () => {
 
   it('refuses a connect function and a port that is taken', async () => {
     const ignore = (transport: Transport): void => transport.destroy()
-    await expect(listen({ connect: () => { throw new Error('no') } }, ignore)).rejects.toBeInstanceOf(TypeError)
+    await expect(
+      listen(
+        {
+          connect: () => {
+            throw new Error('no')
+          },
+        },
+        ignore,
+      ),
+    ).rejects.toBeInstanceOf(TypeError)
     const taken = await listen({ host: '127.0.0.1', port: 0 }, ignore)
     await expect(listen(taken.address, ignore)).rejects.toMatchObject({ code: 'EADDRINUSE' })
     await taken.close()

@@ -251,7 +251,9 @@ describe.skipIf(missingTarantool !== undefined)(`Requests ${title}`, () => {
       ])
       expect(inserted.rowCount).toBe(2)
       expect(inserted.autoincrementIds).toHaveLength(2)
-      const found = await connection.execute<[number, string]>('SELECT id, word FROM numbers WHERE id = ?', [inserted.autoincrementIds[1]])
+      const found = await connection.execute<[number, string]>('SELECT id, word FROM numbers WHERE id = ?', [
+        inserted.autoincrementIds[1],
+      ])
       expect(found.rows).toEqual([[inserted.autoincrementIds[1], 'two']])
       expect(found.columns.map((column) => column.name.toLowerCase())).toEqual(['id', 'word'])
       await expect(connection.execute('SELEKT')).rejects.toBeInstanceOf(BoxError)

@@ -139,7 +139,9 @@ export class PeerSession {
   constructor(peer: ScriptedPeer, transport: Transport) {
     this.peer = peer
     this.transport = transport
-    this.salt = createHash('sha256').update(`salt ${String(peer.sessions.length)}`).digest()
+    this.salt = createHash('sha256')
+      .update(`salt ${String(peer.sessions.length)}`)
+      .digest()
     transport.attach({
       data: (chunk) => {
         this.chunksReceived += 1

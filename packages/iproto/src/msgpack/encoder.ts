@@ -22,6 +22,8 @@ import { ByteString, Double, Extension, Float, RawValue } from './wrappers.js'
  */
 export class Encoder implements BodyWriter {
   #bytes: Buffer = NO_BYTES
+  /** The same memory, for numbers of several bytes. */
+  #view: DataView = NO_VIEW
   #position = 0
   #begun = 0
   /** Start of the finished bytes in the slab that were not taken yet. */
@@ -59,7 +61,7 @@ export class Encoder implements BodyWriter {
 
   /** Overwrites four bytes of the open transaction, `offset` bytes behind its start, with a big-endian number. */
   patchUint32(offset: number, value: number): void {
-    putUint32(this.#bytes, this.#begun + offset, value)
+    this.#view.setUint32(this.#begun + offset, value)
   }
 
   /** A view of the open transaction, valid until the next write. */
@@ -80,6 +82,7 @@ export class Encoder implements BodyWriter {
     if (this.#bytes.length > this.#slabBytes && this.#begun === this.#position) {
       // One large frame must not keep its memory for as long as the connection lives.
       this.#bytes = NO_BYTES
+      this.#view = NO_VIEW
       this.#position = this.#begun = this.#finished = 0
     }
     return chunks
@@ -116,25 +119,23 @@ export class Encoder implements BodyWriter {
 
   double(value: number): void {
     const at = this.#advance(9)
-    const bytes = this.#bytes
-    bytes[at] = 0xcb
-    FLOAT64[0] = value
-    for (let i = 0; i < 8; i++) bytes[at + 1 + i] = FLOAT64_BYTES[i ^ BIG_END_FIRST]!
+    this.#bytes[at] = 0xcb
+    this.#view.setFloat64(at + 1, value)
   }
 
   /** A number of 32 bits in its five-byte form, however small: where a layout is fixed. */
   fixedUint32(value: number): void {
     const at = this.#advance(5)
     this.#bytes[at] = 0xce
-    putUint32(this.#bytes, at + 1, value)
+    this.#view.setUint32(at + 1, value)
   }
 
   /** A number of 64 bits, in two halves, in its nine-byte form. */
   fixedUint64(high: number, low: number): void {
     const at = this.#advance(9)
     this.#bytes[at] = 0xcf
-    putUint32(this.#bytes, at + 1, high)
-    putUint32(this.#bytes, at + 5, low)
+    this.#view.setUint32(at + 1, high)
+    this.#view.setUint32(at + 5, low)
   }
 
   mapHeader(size: number): void {
@@ -216,6 +217,7 @@ export class Encoder implements BodyWriter {
   #integer(value: number): void {
     const at = this.#advance(9)
     const bytes = this.#bytes
+    const view = this.#view
     let end: number
     if (value >= 0) {
       if (value < 0x80) {
@@ -227,16 +229,17 @@ export class Encoder implements BodyWriter {
         end = at + 2
       } else if (value < 0x10000) {
         bytes[at] = 0xcd
-        bytes[at + 1] = value >>> 8
-        bytes[at + 2] = value
+        view.setUint16(at + 1, value)
         end = at + 3
       } else if (value < 0x100000000) {
         bytes[at] = 0xce
-        end = putUint32(bytes, at + 1, value)
+        view.setUint32(at + 1, value)
+        end = at + 5
       } else {
         bytes[at] = 0xcf
-        end = putUint32(bytes, at + 1, Math.floor(value / 0x100000000))
-        end = putUint32(bytes, end, value >>> 0)
+        view.setUint32(at + 1, Math.floor(value / 0x100000000))
+        view.setUint32(at + 5, value)
+        end = at + 9
       }
     } else if (value >= -0x20) {
       bytes[at] = value
@@ -247,16 +250,17 @@ export class Encoder implements BodyWriter {
       end = at + 2
     } else if (value >= -0x8000) {
       bytes[at] = 0xd1
-      bytes[at + 1] = value >> 8
-      bytes[at + 2] = value
+      view.setInt16(at + 1, value)
       end = at + 3
     } else if (value >= -0x80000000) {
       bytes[at] = 0xd2
-      end = putUint32(bytes, at + 1, value)
+      view.setInt32(at + 1, value)
+      end = at + 5
     } else {
       bytes[at] = 0xd3
-      end = putUint32(bytes, at + 1, Math.floor(value / 0x100000000))
-      end = putUint32(bytes, end, value >>> 0)
+      view.setInt32(at + 1, Math.floor(value / 0x100000000))
+      view.setUint32(at + 5, value)
+      end = at + 9
     }
     this.#position = end
   }
@@ -269,10 +273,10 @@ export class Encoder implements BodyWriter {
     const at = this.#advance(9)
     if (value < 0n) {
       this.#bytes[at] = 0xd3
-      this.#bytes.writeBigInt64BE(value, at + 1)
+      this.#view.setBigInt64(at + 1, value)
     } else {
       this.#bytes[at] = 0xcf
-      this.#bytes.writeBigUInt64BE(value, at + 1)
+      this.#view.setBigUint64(at + 1, value)
     }
   }
 
@@ -397,7 +401,7 @@ export class Encoder implements BodyWriter {
     else if (value instanceof Float) {
       const at = this.#advance(5)
       this.#bytes[at] = 0xca
-      this.#bytes.writeFloatBE(value.value, at + 1)
+      this.#view.setFloat32(at + 1, value.value)
     } else if (value instanceof ByteString) this.rawText(value.bytes)
     else if (value instanceof RawValue) this.raw(value.bytes)
     else if (value instanceof Extension) this.extension(value.type, value.bytes)
@@ -493,12 +497,11 @@ export class Encoder implements BodyWriter {
       this.#position = at + 2
     } else if (size < 0x10000) {
       bytes[at] = two
-      bytes[at + 1] = size >>> 8
-      bytes[at + 2] = size
+      this.#view.setUint16(at + 1, size)
       this.#position = at + 3
     } else {
       bytes[at] = two + 1
-      putUint32(bytes, at + 1, size)
+      this.#view.setUint32(at + 1, size)
     }
   }
 
@@ -528,6 +531,7 @@ export class Encoder implements BodyWriter {
     const next = Buffer.allocUnsafeSlow(Math.max(roomy, needed))
     this.#bytes.copy(next, 0, this.#begun, this.#position)
     this.#bytes = next
+    this.#view = new DataView(next.buffer, next.byteOffset, next.length)
     this.#position = open
     this.#begun = this.#finished = 0
   }
@@ -561,11 +565,8 @@ export function encodeValue(value: unknown): Buffer {
   }
 }
 
-const FLOAT64 = new Float64Array(1)
-const FLOAT64_BYTES = new Uint8Array(FLOAT64.buffer)
-/** Turns an index of big-endian order into one of this machine's order. */
-const BIG_END_FIRST = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1 ? 7 : 0
 const NO_BYTES = Buffer.alloc(0)
+const NO_VIEW = new DataView(new ArrayBuffer(0))
 const SAFE = BigInt(Number.MAX_SAFE_INTEGER)
 const LONE_SURROGATE = 'holds a lone surrogate, which has no UTF-8 form'
 /** Up to this length a loop over the characters beats a native call; three bytes for each still fit the form with one byte of size. */
@@ -581,14 +582,6 @@ const FIXED_EXTENSIONS: ReadonlyMap<number, number> = new Map([
   [8, 0xd7],
   [16, 0xd8],
 ])
-
-function putUint32(bytes: Uint8Array, at: number, value: number): number {
-  bytes[at] = value >>> 24
-  bytes[at + 1] = value >>> 16
-  bytes[at + 2] = value >>> 8
-  bytes[at + 3] = value
-  return at + 4
-}
 
 function textHeaderBytes(size: number): number {
   if (size < 32) return 1

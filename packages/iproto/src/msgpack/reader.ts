@@ -8,7 +8,7 @@ import { ExtensionType } from '../constants.js'
 import { type BoxError, MalformedFrameError } from '../errors.js'
 import type { DecodeOptions } from './decode-options.js'
 import { MAX_READ_NESTING } from './limits.js'
-import { skipValue, truncated } from './skip.js'
+import { truncated } from './skip.js'
 import { closeText, keyAt, openText, textAt } from './text.js'
 import { ByteString, Double, Extension, Float } from './wrappers.js'
 
@@ -272,46 +272,52 @@ function readElements(values: unknown[], size: number): void {
 
 function readMap(size: number): Record<string, unknown> | Map<unknown, unknown> {
   enter(size * 2)
-  const start = position
-  const record: Record<string, unknown> = {}
-  let i = 0
-  if (!isMaps) {
-    for (; i < size; i++) {
-      const keyAt = position
+  if (isMaps) {
+    const map = new Map<unknown, unknown>()
+    for (let i = 0; i < size; i++) {
       const key = readKey()
-      if (typeof key !== 'string') {
-        position = keyAt
-        break
-      }
-      const value = read()
-      if (key === '__proto__') defineEntry(record, key, value)
-      else record[key] = value
+      map.set(key, read())
     }
-    if (i === size) {
-      nesting--
-      return record
-    }
+    nesting--
+    return map
   }
-  const map = i === 0 ? new Map<unknown, unknown>() : mapFromRecord(record, start, i)
-  for (; i < size; i++) {
+  const record: Record<string, unknown> = {}
+  // An object moves keys that look like indexes to its front: from the first such key on their order is kept here.
+  let order: string[] | undefined
+  for (let i = 0; i < size; i++) {
     const key = readKey()
-    map.set(key, read())
+    if (typeof key !== 'string') return continueAsMap(record, order, key, size - i)
+    const first = key.charCodeAt(0)
+    if (order !== undefined) order.push(key)
+    else if (first >= ZERO && first <= NINE) order = [...Object.keys(record), key]
+    const value = read()
+    if (key === '__proto__') defineEntry(record, key, value)
+    else record[key] = value
   }
   nesting--
-  return map
+  return record
 }
 
-/** A key of another kind came up: the entries so far, in the order of the wire, which an object does not keep. */
-function mapFromRecord(record: Record<string, unknown>, start: number, entries: number): Map<unknown, unknown> {
-  const resume = position
+/**
+ * A key of another kind came up: the entries so far go into a Map, in the order of the wire, and the others behind them. Nothing is read
+ * twice, so nesting such maps costs no more than their bytes.
+ * @param key - the key just read, whose value comes next
+ * @param left - entries from that key on
+ */
+function continueAsMap(
+  record: Record<string, unknown>,
+  order: string[] | undefined,
+  key: unknown,
+  left: number,
+): Map<unknown, unknown> {
   const map = new Map<unknown, unknown>()
-  position = start
-  for (let i = 0; i < entries; i++) {
-    const key = readKey() as string
-    map.set(key, record[key])
-    position = skipValue(bytes, position, end)
+  for (const name of order ?? Object.keys(record)) map.set(name, record[name])
+  map.set(key, read())
+  for (let i = 1; i < left; i++) {
+    const next = readKey()
+    map.set(next, read())
   }
-  position = resume
+  nesting--
   return map
 }
 
@@ -419,3 +425,5 @@ function readTuple(): Tuple | undefined {
 }
 
 const MAX_PRESIZED = 65_536
+const ZERO = 0x30
+const NINE = 0x39

@@ -1,0 +1,22 @@
+export { createProxy, type MasterSource, type Proxy } from './proxy.js'
+export type { ProxyStats, TargetStatus } from './stats.js'
+export type {
+  CredentialOptions,
+  Embedded,
+  FailoverDefaults,
+  PoolOptions,
+  ProxyOptions,
+  TargetDefinition,
+} from './options.js'
+export type { ProxyLimits } from './limits.js'
+export type { SplitOptions } from './routing.js'
+export type { VerifyPolicy } from './auth.js'
+export type { TargetState } from './target.js'
+export {
+  FailoverError,
+  type FailoverOptions,
+  type FailoverOutcome,
+  type FailoverReport,
+  type FailoverStep,
+} from './failover.js'
+export { NotWritableError, REASON, type Reason, TargetUnavailableError, UnknownTargetError } from './errors.js'

@@ -1,0 +1,272 @@
+/* What a proxy can be told, and what is refused at the door: all problems at once. */
+import {
+  type Address,
+  addressProblem,
+  type Environment,
+  parseUri,
+  resolveEnvironment,
+  type Transport,
+} from '@orbweaver/connection'
+import { ConfigError, isOrbweaverError } from '@orbweaver/iproto'
+import { type CredentialSource, staticCredentials, type VerifyPolicy } from './auth.js'
+import { type ProxyLimits, type ResolvedLimits, resolveLimits, shown } from './limits.js'
+import { ReadRules, type SplitOptions } from './routing.js'
+
+/** Something in this process that speaks the protocol without a socket: an embedded storage, another proxy. */
+export interface Embedded {
+  connect(options?: { user?: string }): Transport
+}
+
+/** Where an instance is. */
+export type TargetDefinition =
+  /** `host:3301`, `unix/:/path`, or an address object; without credentials, for the clients bring theirs. */
+  | { readonly uri: string | Address; readonly weight?: number }
+  | { readonly embedded: Embedded; readonly weight?: number }
+
+/** Where the hashes of passwords come from. */
+export interface CredentialOptions {
+  /** Users and what Tarantool keeps of their passwords in `_user`: base64 of sha1(sha1(password)). */
+  readonly mode: 'static'
+  readonly users: Readonly<Record<string, string>>
+  /**
+   * When a login that matches is shown to the master as well: with each login, when the last confirmation is older than
+   * `verifyTtlMs`, or never (then somebody whose password was changed gets in as long as the list says so). Default `always`.
+   */
+  readonly verify?: VerifyPolicy
+}
+
+export interface PoolOptions {
+  /** How clients of a user are served: on shared lanes, or each on a connection of its own. Default `multiplex`. */
+  readonly mode?: Readonly<Record<string, 'multiplex' | 'session'>>
+  /** What a turn of a user's client is worth, relative to others. Default 1. */
+  readonly weights?: Readonly<Record<string, number>>
+}
+
+/** Defaults of `failOverTo`. */
+export interface FailoverDefaults {
+  /** Until the new master is reached and logged in to. Default 5,000. */
+  readonly prepareTimeoutMs?: number
+  /** Until nothing is in flight at the old one. Default 5,000. */
+  readonly drainTimeoutMs?: number
+  /** Until the new one is writable. Default 10,000. */
+  readonly handoverTimeoutMs?: number
+  /** All of it. Default 20,000. */
+  readonly failoverTimeoutMs?: number
+}
+
+export interface ProxyOptions {
+  /** Where `listen()` without an argument accepts clients. */
+  readonly listen?: readonly Address[]
+  /** Instances by the names they are called by here. */
+  readonly targets?: Readonly<Record<string, TargetDefinition>>
+  /** The master, by name. Without one, requests are refused until `setRw`. */
+  readonly rw?: string
+  /** Instances that serve reads, by name; used when `split` is enabled. */
+  readonly ro?: readonly string[]
+  /** Default: no user but guest. */
+  readonly credentials?: CredentialOptions
+  readonly pool?: PoolOptions
+  readonly split?: SplitOptions
+  readonly failover?: FailoverDefaults
+  readonly limits?: ProxyLimits
+  /** What greetings say. Default: the lowest version among the targets. */
+  readonly version?: string
+  /** Instance uuid of greetings: all zeros, which clients that compare uuids take for "not known", or one of your own. Default `zero`. */
+  readonly uuid?: string
+  /** Whether request types that are unknown here are passed on. Default false: error 48, as a server answers them. */
+  readonly forwardUnknown?: boolean
+  readonly environment?: Partial<Environment>
+}
+
+export interface ResolvedTarget {
+  readonly address: Address
+  readonly weight: number
+}
+
+export interface ResolvedOptions {
+  readonly listen: readonly Address[]
+  readonly targets: ReadonlyMap<string, ResolvedTarget>
+  readonly rw: string | undefined
+  readonly ro: readonly string[]
+  readonly credentials: CredentialSource
+  readonly verify: VerifyPolicy
+  readonly modes: Readonly<Record<string, 'multiplex' | 'session'>>
+  readonly weights: Readonly<Record<string, number>>
+  readonly rules: ReadRules
+  readonly failover: Required<FailoverDefaults>
+  readonly limits: ResolvedLimits
+  readonly version: string | undefined
+  readonly uuid: string
+  readonly forwardUnknown: boolean
+  readonly environment: Environment
+}
+
+/** @throws ConfigError with every problem and its path */
+export function resolveOptions(options: ProxyOptions): ResolvedOptions {
+  const problems: { path: string; message: string }[] = []
+  for (const name of Object.keys(options)) {
+    if (!OPTION_NAMES.has(name)) problems.push({ path: name, message: 'is not an option of the proxy' })
+  }
+  const targets = resolveTargets(options.targets ?? {}, problems)
+  checkRoles(options, targets, problems)
+  checkListeners(options.listen ?? [], problems)
+  const users = options.credentials?.users ?? {}
+  checkUsers(users, problems)
+  checkPositive('failover', { ...options.failover }, DEFAULT_FAILOVER, problems)
+  const limits = resolveLimits(options.limits ?? {}, problems)
+  const uuid = options.uuid ?? 'zero'
+  if (uuid !== 'zero' && !UUID.test(uuid))
+    problems.push({ path: 'uuid', message: `is '${uuid}', expected zero or a uuid` })
+  if (problems.length > 0) throw new ConfigError(problems, { subject: 'proxy' })
+  return {
+    listen: options.listen ?? [],
+    targets,
+    rw: options.rw,
+    ro: options.ro ?? [],
+    credentials: staticCredentials(users),
+    verify: options.credentials?.verify ?? 'always',
+    modes: options.pool?.mode ?? {},
+    weights: options.pool?.weights ?? {},
+    rules: new ReadRules(options.split),
+    failover: { ...DEFAULT_FAILOVER, ...options.failover },
+    limits,
+    version: options.version,
+    uuid: uuid === 'zero' ? ZERO_UUID : uuid,
+    forwardUnknown: options.forwardUnknown ?? false,
+    environment: resolveEnvironment(options.environment),
+  }
+}
+
+/** A target from an address as text. @throws InvalidArgumentError */
+export function targetAt(uri: string): ResolvedTarget {
+  return { address: parseUri(uri).address, weight: 1 }
+}
+
+function resolveTargets(
+  definitions: Readonly<Record<string, TargetDefinition>>,
+  problems: { path: string; message: string }[],
+): Map<string, ResolvedTarget> {
+  const targets = new Map<string, ResolvedTarget>()
+  for (const [name, definition] of Object.entries(definitions)) {
+    const path = `targets.${name}`
+    const weight = definition.weight ?? 1
+    if (!(weight > 0)) problems.push({ path: `${path}.weight`, message: `is ${weight}, expected a number above 0` })
+    const address = resolveAddress(definition, path, problems)
+    if (address !== undefined) targets.set(name, { address, weight })
+  }
+  return targets
+}
+
+function resolveAddress(
+  definition: TargetDefinition,
+  path: string,
+  problems: { path: string; message: string }[],
+): Address | undefined {
+  if ('embedded' in definition) {
+    const { embedded } = definition
+    return { connect: () => embedded.connect() }
+  }
+  if (typeof definition.uri !== 'string') {
+    const problem = addressProblem(definition.uri)
+    if (problem !== undefined) problems.push({ path: `${path}.uri`, message: problem })
+    return definition.uri
+  }
+  try {
+    const { address, user } = parseUri(definition.uri)
+    if (user !== undefined) {
+      problems.push({
+        path: `${path}.uri`,
+        message: 'holds credentials; clients bring theirs, so give an address only',
+      })
+    }
+    return address
+  } catch (error) {
+    if (!isOrbweaverError(error)) throw error
+    problems.push({ path: `${path}.uri`, message: error.message })
+    return undefined
+  }
+}
+
+function checkRoles(
+  options: ProxyOptions,
+  targets: ReadonlyMap<string, ResolvedTarget>,
+  problems: { path: string; message: string }[],
+): void {
+  const known = Object.keys(options.targets ?? {})
+  const check = (path: string, name: string): void => {
+    if (!targets.has(name) && !known.includes(name)) {
+      problems.push({ path, message: `is '${name}', which is no target; there are ${known.join(', ') || 'none'}` })
+    }
+  }
+  if (options.rw !== undefined) check('rw', options.rw)
+  for (const [i, name] of (options.ro ?? []).entries()) check(`ro[${i}]`, name)
+  if (new Set(options.ro).size !== (options.ro ?? []).length)
+    problems.push({ path: 'ro', message: 'names a target twice' })
+}
+
+function checkListeners(listen: readonly Address[], problems: { path: string; message: string }[]): void {
+  const seen = new Set<string>()
+  for (const [i, address] of listen.entries()) {
+    const problem = addressProblem(address, 0)
+    if (problem !== undefined) problems.push({ path: `listen[${i}]`, message: problem })
+    if ('connect' in address)
+      problems.push({ path: `listen[${i}]`, message: 'is a function, which cannot be listened on' })
+    const key = JSON.stringify(address)
+    const isFreePort = 'port' in address && address.port === 0
+    if (seen.has(key) && !isFreePort) problems.push({ path: `listen[${i}]`, message: 'is listed twice' })
+    seen.add(key)
+  }
+}
+
+function checkUsers(users: Readonly<Record<string, string>>, problems: { path: string; message: string }[]): void {
+  for (const [user, hash] of Object.entries(users)) {
+    const bytes = typeof hash === 'string' ? Buffer.from(hash, 'base64') : NO_BYTES
+    if (bytes.length !== HASH_BYTES || !BASE64_OF_20_BYTES.test(hash)) {
+      problems.push({
+        path: `credentials.users.${user}`,
+        message: `expected base64 of ${HASH_BYTES} bytes (sha1(sha1(password)), as in _user)`,
+      })
+    }
+  }
+}
+
+function checkPositive(
+  path: string,
+  given: Record<string, unknown>,
+  known: object,
+  problems: { path: string; message: string }[],
+): void {
+  for (const [name, value] of Object.entries(given)) {
+    if (!(name in known)) problems.push({ path: `${path}.${name}`, message: 'is not known here' })
+    else if (value !== undefined && !(typeof value === 'number' && value > 0)) {
+      problems.push({ path: `${path}.${name}`, message: `is ${shown(value)}, expected a number above 0` })
+    }
+  }
+}
+
+const DEFAULT_FAILOVER: Required<FailoverDefaults> = {
+  prepareTimeoutMs: 5_000,
+  drainTimeoutMs: 5_000,
+  handoverTimeoutMs: 10_000,
+  failoverTimeoutMs: 20_000,
+}
+const OPTION_NAMES: ReadonlySet<string> = new Set([
+  'listen',
+  'targets',
+  'rw',
+  'ro',
+  'credentials',
+  'pool',
+  'split',
+  'failover',
+  'limits',
+  'version',
+  'uuid',
+  'forwardUnknown',
+  'environment',
+] satisfies (keyof ProxyOptions)[])
+const ZERO_UUID = '00000000-0000-0000-0000-000000000000'
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
+const HASH_BYTES = 20
+const BASE64_OF_20_BYTES = /^[A-Za-z\d+/]{27}=$/
+const NO_BYTES = Buffer.alloc(0)
