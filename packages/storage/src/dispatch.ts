@@ -17,6 +17,8 @@ import {
 } from '@orbweaver/iproto'
 import type { ClientSession, InboundFrame, SessionHandler } from '@orbweaver/server'
 import type { Position, SelectOptions } from './engine/engine.js'
+import { partsOf } from './engine/space-index.js'
+import type { SpaceIndex } from './engine/space-index.js'
 import type { Space } from './engine/space.js'
 import { SYSTEM_SPACE, VIEW_OF } from './engine/schema.js'
 import type { Transaction } from './engine/transaction.js'
@@ -266,10 +268,7 @@ const HANDLERS: Readonly<Record<number, Handler>> = {
     }
     const rows = inTransaction(run, (transaction) => run.parts.engine.select(transaction, space, options))
     const last = rows.at(-1)
-    return rowsBody(
-      rows,
-      wantsPosition && last !== undefined ? encodePosition(space.index(index).keyOf(last)) : undefined,
-    )
+    return rowsBody(rows, wantsPosition && last !== undefined ? positionAt(space.index(index), last) : undefined)
   },
   [RequestType.insert]: (run) => {
     const space = writableSpace(run)
@@ -394,8 +393,8 @@ function ownBytes(slice: Buffer): StoredTuple {
 }
 
 /* A position is the tree key of the last tuple, as base64 text: opaque to clients, as Tarantool's is. */
-function encodePosition(key: readonly unknown[]): string {
-  return encodeValue(key).toString('base64')
+function positionAt(index: SpaceIndex, tuple: StoredTuple): string {
+  return encodeValue(partsOf(index.keyOf(tuple))).toString('base64')
 }
 
 function positionOf(body: BodyReader): Position | undefined {

@@ -12,6 +12,7 @@ import { Engine } from './engine/engine.js'
 import { buildSpace } from './engine/index-builder.js'
 import type { SpaceOptions } from './engine/index-builder.js'
 import { indexTuple, spaceTuple, SYSTEM_SPACE } from './engine/schema.js'
+import { partsOf } from './engine/space-index.js'
 import { boxErrors } from './errors.js'
 import { CallContext, functionError } from './function-context.js'
 import type { FunctionContext, SpaceHandle } from './function-context.js'
@@ -207,7 +208,7 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
     const space = schema.get(name)
     this.engine.run(undefined, (transaction) => {
       for (const tuple of [...space.tuples()])
-        this.engine.delete(transaction, space, encodeValue(space.primary.keyOf(tuple)))
+        this.engine.delete(transaction, space, encodeValue(partsOf(space.primary.keyOf(tuple))))
       for (const index of [...space.indexes].toReversed())
         this.engine.delete(transaction, schema.get(SYSTEM_SPACE.index), encodeValue([space.id, index.definition.id]))
       this.engine.delete(transaction, schema.get(SYSTEM_SPACE.space), encodeValue([space.id]))

@@ -48,6 +48,15 @@ export function compareKeys(a: readonly unknown[], b: readonly unknown[]): numbe
   return isLonger === goesOnLow ? -1 : 1
 }
 
+/** As `compareKeys`, where a key of one part may be that part itself. */
+export function compareIndexKeys(a: unknown, b: unknown): number {
+  if (typeof a === 'number' && typeof b === 'number') return a === b ? 0 : compareNumbers(a, b)
+  const isListA = Array.isArray(a)
+  const isListB = Array.isArray(b)
+  if (!isListA && !isListB) return compareValues(a, b)
+  return compareKeys(isListA ? (a as unknown[]) : [a], isListB ? (b as unknown[]) : [b])
+}
+
 const RANK = {
   lowest: -1,
   nil: 0,

@@ -6,7 +6,8 @@
 import { encodeValue, IteratorType } from '@orbweaver/iproto'
 import { boxErrors } from '../errors.js'
 import { Schema, SYSTEM_SPACE } from './schema.js'
-import type { SpaceIndex } from './space-index.js'
+import { partsOf } from './space-index.js'
+import type { IndexKey, SpaceIndex } from './space-index.js'
 import type { Space, SpaceChange } from './space.js'
 import { Transaction } from './transaction.js'
 import type { StoredTuple } from './tuple.js'
@@ -100,7 +101,7 @@ export class Engine {
       limit: options.limit ?? Number.MAX_SAFE_INTEGER,
       ...(options.after === undefined
         ? {}
-        : { after: 'key' in options.after ? options.after.key : index.keyOf(options.after.tuple) }),
+        : { after: 'key' in options.after ? options.after.key : partsOf(index.keyOf(options.after.tuple)) }),
     })
   }
 
@@ -185,7 +186,7 @@ export class Engine {
       for (const row of rows) {
         const space = this.schema.get(row.spaceId)
         const change =
-          row.kind === 'replace' ? space.put(row.tuple, 'replace') : space.remove(space.primary.parseKey(row.key))
+          row.kind === 'replace' ? space.putChecked(row.tuple) : space.remove(space.primary.parseExactKey(row.key))
         // Not `record`: its limit is for transactions of clients, a snapshot may be larger.
         if (change !== undefined) transaction.changes.push(this.#applied(space, change))
       }
@@ -232,7 +233,7 @@ export class Engine {
     space: Space,
     key: Buffer,
     ref: number | string,
-  ): { found: StoredTuple | undefined; parsed: readonly unknown[]; target: SpaceIndex } {
+  ): { found: StoredTuple | undefined; parsed: IndexKey; target: SpaceIndex } {
     const target = space.index(ref)
     const parsed = target.parseExactKey(key)
     return { found: target.find(parsed), parsed, target }
@@ -240,8 +241,8 @@ export class Engine {
 
   #refuseKeyChange(space: Space, before: StoredTuple, after: StoredTuple): void {
     const index = space.primary
-    const same = Buffer.compare(encodeValue(index.keyOf(before)), encodeValue(index.keyOf(after))) === 0
-    if (!same) throw boxErrors.primaryKeyUpdate(index.definition.name, space.name)
+    if (!index.isSameKey(index.keyOf(before), index.keyOf(after)))
+      throw boxErrors.primaryKeyUpdate(index.definition.name, space.name)
   }
 
   /** A tuple of `_space` or `_index` is a definition: it takes effect with the statement. */
@@ -261,7 +262,7 @@ export class Engine {
   #definedBy(change: SpaceChange): number | undefined {
     const { id } = change.space
     if (id !== SYSTEM_SPACE.space && id !== SYSTEM_SPACE.index) return undefined
-    return change.key[0] as number
+    return partsOf(change.key)[0] as number
   }
 
   /** After an undo: definitions are what their tuples say again. */
@@ -273,5 +274,5 @@ export class Engine {
 
 function rowOf(change: SpaceChange): RowBody {
   if (change.after !== undefined) return { kind: 'replace', spaceId: change.space.id, tuple: change.after }
-  return { kind: 'delete', spaceId: change.space.id, key: encodeValue(change.key) }
+  return { kind: 'delete', spaceId: change.space.id, key: encodeValue(partsOf(change.key)) }
 }

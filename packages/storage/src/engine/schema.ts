@@ -180,7 +180,7 @@ export class Schema {
    */
   refresh(id: number): void {
     if (id <= LAST_SYSTEM_SPACE) return // the system's own definitions are fixed
-    const row = this.get(SYSTEM_SPACE.space).primary.find([id])
+    const row = this.get(SYSTEM_SPACE.space).primary.find(id)
     const old = this.#byId.get(id)
     if (row === undefined) {
       if (old !== undefined) {

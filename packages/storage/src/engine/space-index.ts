@@ -4,7 +4,7 @@
  */
 import { decodeValue, IteratorType } from '@orbweaver/iproto'
 import { boxErrors } from '../errors.js'
-import { compareKeys, HIGHEST, LOWEST } from './compare.js'
+import { compareIndexKeys, compareKeys, HIGHEST, LOWEST } from './compare.js'
 import { fits, kindAt } from './field-type.js'
 import type { IndexDefinition, IndexPart } from './index-definition.js'
 import { createOrderedMap } from './ordered-map.js'
@@ -13,6 +13,12 @@ import { arrayHead, fieldAt, fieldOffsets } from './tuple.js'
 import type { FieldOffsets, StoredTuple } from './tuple.js'
 
 export type KeyParts = readonly unknown[]
+
+/**
+ * What an index files a tuple under: the value itself where the key is one part that is always there (most primary keys: no
+ * list is made per tuple), else the list of parts.
+ */
+export type IndexKey = unknown
 
 /** What an iterator does on an ordered index: where it begins, which way it walks, where it stops. */
 interface Walk {
@@ -44,28 +50,38 @@ export interface SelectRange {
   readonly after?: KeyParts
 }
 
+/** A key as its parts, those of the primary key behind them where they belong to it. (No indexable value is a list.) */
+export function partsOf(key: IndexKey): KeyParts {
+  return Array.isArray(key) ? (key as KeyParts) : [key]
+}
+
 export class SpaceIndex {
   readonly definition: IndexDefinition
   readonly #spaceName: string
-  readonly #tree: OrderedMap<KeyParts, StoredTuple> = createOrderedMap(compareKeys)
+  readonly #tree: OrderedMap<IndexKey, StoredTuple> = createOrderedMap(compareIndexKeys)
   /** Parts of the primary key that make repeated keys distinct; empty for the primary key itself. */
   readonly #primary: readonly IndexPart[]
   /** Fields to be located in a tuple for its key. */
   readonly #fieldLimit: number
+  /** The field that is the whole key, or undefined when keys are lists. */
+  readonly #onlyField: number | undefined
 
   constructor(definition: IndexDefinition, spaceName: string, primary: readonly IndexPart[]) {
     this.definition = definition
     this.#spaceName = spaceName
     this.#primary = primary
     this.#fieldLimit = Math.max(...definition.parts.map((part) => part.field), ...primary.map((part) => part.field)) + 1
+    const [only] = definition.parts
+    const isSimple = definition.parts.length === 1 && !only!.isNullable && (definition.isUnique || primary.length === 0)
+    this.#onlyField = isSimple ? only!.field : undefined
   }
 
   get size(): number {
     return this.#tree.size
   }
 
-  /** The tree's key of a tuple. */
-  keyOf(tuple: StoredTuple, offsets: FieldOffsets = fieldOffsets(tuple, this.#fieldLimit)): KeyParts {
+  keyOf(tuple: StoredTuple, offsets: FieldOffsets = fieldOffsets(tuple, this.#fieldLimit)): IndexKey {
+    if (this.#onlyField !== undefined) return fieldAt(tuple, offsets, this.#onlyField)
     const { parts, isUnique } = this.definition
     const key: unknown[] = []
     let hasNil = false
@@ -80,16 +96,24 @@ export class SpaceIndex {
     return key
   }
 
-  /** The tuple under a full tree key. */
-  find(key: KeyParts): StoredTuple | undefined {
+  /** The key with these parts, all of them. */
+  toKey(parts: KeyParts): IndexKey {
+    return this.#onlyField === undefined ? parts : parts[0]
+  }
+
+  isSameKey(a: IndexKey, b: IndexKey): boolean {
+    return compareIndexKeys(a, b) === 0
+  }
+
+  find(key: IndexKey): StoredTuple | undefined {
     return this.#tree.get(key)
   }
 
-  set(key: KeyParts, tuple: StoredTuple): void {
+  set(key: IndexKey, tuple: StoredTuple): void {
     this.#tree.set(key, tuple)
   }
 
-  delete(key: KeyParts): void {
+  delete(key: IndexKey): void {
     this.#tree.delete(key)
   }
 
@@ -123,11 +147,11 @@ export class SpaceIndex {
   }
 
   /** A key that names one tuple at the most: what get, update and delete need. @throws BoxError 41, 19, 18 */
-  parseExactKey(encoded: Buffer): KeyParts {
+  parseExactKey(encoded: Buffer): IndexKey {
     if (!this.definition.isUnique) throw boxErrors.moreThanOneTuple()
     const { size } = arrayHead(encoded)
     if (size !== this.definition.parts.length) throw boxErrors.exactMatch(this.definition.parts.length, size)
-    return this.parseKey(encoded)
+    return this.toKey(this.parseKey(encoded))
   }
 
   /** @throws BoxError 112 for an iterator this type of index has not, 1 for an unknown one */
@@ -142,13 +166,13 @@ export class SpaceIndex {
       range.after === undefined &&
       !range.key.includes(null)
     ) {
-      const tuple = range.offset === 0 ? this.#tree.get(range.key) : undefined
+      const tuple = range.offset === 0 ? this.#tree.get(this.toKey(range.key)) : undefined
       return tuple === undefined ? [] : [tuple]
     }
     const found: StoredTuple[] = []
     let skip = range.offset
     for (const [key, tuple] of this.#entries(walk, range)) {
-      if (walk.whileEqual && !startsWith(key, range.key)) break
+      if (walk.whileEqual && !startsWith(partsOf(key), range.key)) break
       if (skip > 0) {
         skip--
         continue
@@ -177,7 +201,7 @@ export class SpaceIndex {
     return walk
   }
 
-  #entries(walk: Walk, range: SelectRange): IterableIterator<[KeyParts, StoredTuple]> {
+  #entries(walk: Walk, range: SelectRange): IterableIterator<[IndexKey, StoredTuple]> {
     const edge = walk.from === 'before' ? LOWEST : HIGHEST
     // An empty key is the whole index, whichever end the walk begins at.
     const start = range.key.length > 0 ? [...range.key, edge] : [walk.isReverse ? HIGHEST : LOWEST]

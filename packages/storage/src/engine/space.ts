@@ -6,7 +6,7 @@ import { boxErrors } from '../errors.js'
 import { fits, kindAt } from './field-type.js'
 import type { IndexDefinition, SpaceDefinition } from './index-definition.js'
 import { SpaceIndex } from './space-index.js'
-import type { KeyParts } from './space-index.js'
+import type { IndexKey } from './space-index.js'
 import { fieldCount, fieldOffsets } from './tuple.js'
 import type { FieldOffsets, StoredTuple } from './tuple.js'
 
@@ -14,7 +14,7 @@ import type { FieldOffsets, StoredTuple } from './tuple.js'
 export interface SpaceChange {
   readonly space: Space
   /** The primary key of both. */
-  readonly key: KeyParts
+  readonly key: IndexKey
   readonly before: StoredTuple | undefined
   readonly after: StoredTuple | undefined
 }
@@ -95,20 +95,26 @@ export class Space {
   put(tuple: StoredTuple, mode: 'insert' | 'replace'): SpaceChange {
     const offsets = this.#check(tuple)
     const keys = this.indexes.map((index) => index.keyOf(tuple, offsets))
-    const before = this.primary.find(keys[0]!)
+    const before = this.primary.find(keys[0])
     if (before !== undefined && mode === 'insert') throw boxErrors.tupleFound(this.primary.definition.name, this.name)
     for (let i = 1; i < this.indexes.length; i++) {
       const index = this.indexes[i]!
+      if (!index.definition.isUnique) continue // the primary key is a part of its keys
       const other = index.find(keys[i]!)
       if (other !== undefined && other !== before) throw boxErrors.tupleFound(index.definition.name, this.name)
     }
-    if (before !== undefined) this.#unlink(before)
-    this.#link(tuple, keys)
-    return { space: this, key: keys[0]!, before, after: tuple }
+    return this.#replace(tuple, keys, before)
+  }
+
+  /** A tuple that was checked where it was made: rows of other instances. */
+  putChecked(tuple: StoredTuple): SpaceChange {
+    const offsets = fieldOffsets(tuple)
+    const keys = this.indexes.map((index) => index.keyOf(tuple, offsets))
+    return this.#replace(tuple, keys, this.primary.find(keys[0]))
   }
 
   /** Removes by the primary key's parts; undefined when nobody is there. */
-  remove(key: KeyParts): SpaceChange | undefined {
+  remove(key: IndexKey): SpaceChange | undefined {
     const before = this.primary.find(key)
     if (before === undefined) return undefined
     this.#unlink(before)
@@ -132,6 +138,7 @@ export class Space {
     if (change.after === undefined) return true
     for (let i = 1; i < this.indexes.length; i++) {
       const index = this.indexes[i]!
+      if (!index.definition.isUnique) continue
       const other = index.find(index.keyOf(change.after))
       if (other !== undefined && other !== change.before) return false
     }
@@ -183,8 +190,14 @@ export class Space {
     return offsets
   }
 
-  #link(tuple: StoredTuple, keys?: readonly KeyParts[]): void {
-    this.indexes.forEach((index, i) => index.set(keys?.[i] ?? index.keyOf(tuple), tuple))
+  #replace(tuple: StoredTuple, keys: readonly IndexKey[], before: StoredTuple | undefined): SpaceChange {
+    if (before !== undefined) this.#unlink(before)
+    this.#link(tuple, keys)
+    return { space: this, key: keys[0], before, after: tuple }
+  }
+
+  #link(tuple: StoredTuple, keys?: readonly IndexKey[]): void {
+    this.indexes.forEach((index, i) => index.set(keys === undefined ? index.keyOf(tuple) : keys[i], tuple))
     this.#bytes += tuple.length
   }
 

@@ -6,7 +6,7 @@
  * development; the answers are those of serialisable isolation.
  */
 import { boxErrors } from '../errors.js'
-import type { KeyParts, SpaceIndex } from './space-index.js'
+import type { IndexKey, SpaceIndex } from './space-index.js'
 import type { Space, SpaceChange } from './space.js'
 import type { StoredTuple } from './tuple.js'
 
@@ -17,7 +17,7 @@ const MAX_CHANGES = 1_000_000
 
 interface PointRead {
   readonly index: SpaceIndex
-  readonly key: KeyParts
+  readonly key: IndexKey
   readonly seen: StoredTuple | undefined
 }
 
@@ -48,7 +48,7 @@ export class Transaction {
     if (this.#isInteractive && !this.#scans.has(space)) this.#scans.set(space, space.version)
   }
 
-  sawPoint(index: SpaceIndex, key: KeyParts, seen: StoredTuple | undefined): void {
+  sawPoint(index: SpaceIndex, key: IndexKey, seen: StoredTuple | undefined): void {
     // What it wrote itself is checked through its changes.
     if (this.#isInteractive && !this.changes.some((change) => change.after === seen && seen !== undefined))
       this.#points.push({ index, key, seen })
