@@ -79,10 +79,12 @@ function parse(args: readonly string[]): Record<string, string | boolean | undef
   }
 }
 
-function count(text: unknown, option: string, otherwise: number, most: number): number {
-  if (text === undefined) return otherwise
+function count(given: string | boolean | undefined, option: string, otherwise: number, most: number): number {
+  if (given === undefined) return otherwise
+  const text = String(given)
   const value = Number(text)
-  if (!/^\d+$/.test(String(text)) || value < 1 || value > most)
-    throw new UsageError(`${option} is '${String(text)}', expected a whole number from 1 to ${most}`)
+  if (!/^\d+$/.test(text) || value < 1 || value > most) {
+    throw new UsageError(`${option} is '${text}', expected a whole number from 1 to ${most}`)
+  }
   return value
 }

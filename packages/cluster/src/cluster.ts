@@ -144,7 +144,7 @@ class LocalCluster implements Cluster {
 
   async start(): Promise<void> {
     let up = 0
-    await Promise.all(
+    await allOrFirstFailure(
       this.instances.map(async (instance) => {
         await instance.restart()
         this.#options.onProgress?.(`${instance.name} is up (${++up} of ${this.instances.length})`)
@@ -235,6 +235,13 @@ class LocalCluster implements Cluster {
       connection.destroy()
     }
   }
+}
+
+/** Waits for all of them also when one fails: an instance that is still starting must not be forgotten. */
+async function allOrFirstFailure(work: readonly Promise<void>[]): Promise<void> {
+  const ended = await Promise.allSettled(work)
+  const failed = ended.find((result) => result.status === 'rejected')
+  if (failed !== undefined) throw failed.reason
 }
 
 type Starter = () => Promise<RunningInstance>

@@ -1,0 +1,175 @@
+/* The demo as a visitor starts it: a process of its own, its exit code, what it prints and what it leaves behind. */
+import { spawn } from 'node:child_process'
+import type { ChildProcess } from 'node:child_process'
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { connect } from '@orbweaver/connection'
+import { createRouter } from '@orbweaver/router'
+import { readTopology } from '@orbweaver/vshard'
+import { afterEach, describe, expect, it } from 'vitest'
+import { computeTotals, loadPlaces } from '../src/places.js'
+
+const MAIN = fileURLToPath(new URL('../dist/main.js', import.meta.url))
+const SMALL = ['--replicasets', '2', '--instances', '2', '--buckets', '100']
+
+interface Run {
+  readonly child: ChildProcess
+  readonly output: () => string
+  readonly errors: () => string
+  readonly ended: Promise<number | null>
+}
+
+const running: ChildProcess[] = []
+afterEach(() => {
+  for (const child of running.splice(0)) child.kill('SIGKILL')
+})
+
+function demo(...args: string[]): Run {
+  const child = spawn(process.execPath, [MAIN, ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
+  running.push(child)
+  let output = ''
+  let errors = ''
+  child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()))
+  child.stderr.on('data', (chunk: Buffer) => (errors += chunk.toString()))
+  const ended = new Promise<number | null>((resolve) => child.once('close', resolve))
+  return { child, output: () => output, errors: () => errors, ended }
+}
+
+/** Processes whose parent is `pid`. */
+async function childrenOf(pid: number): Promise<number[]> {
+  const children: number[] = []
+  for (const entry of await readdir('/proc')) {
+    if (!/^\d+$/.test(entry)) continue
+    // A process may end while it is looked at.
+    const stat = await readFile(`/proc/${entry}/stat`, 'utf8').catch((error: NodeJS.ErrnoException) => {
+      if (error.code === 'ENOENT' || error.code === 'ESRCH') return ''
+      throw error
+    })
+    if (stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1] === String(pid)) children.push(Number(entry))
+  }
+  return children
+}
+
+async function leftovers(): Promise<string[]> {
+  return (await readdir(tmpdir())).filter((name) => name.startsWith('orbweaver-')).toSorted()
+}
+
+describe('npm start -- --once', () => {
+  it('tells its story on the real data, every answer checked, and leaves nothing behind', async () => {
+    const before = await leftovers()
+    const run = demo('--once', '--json')
+    const code = await run.ended
+    expect(run.errors()).toContain('Every answer was checked and right')
+    expect(code).toBe(0)
+    const result = JSON.parse(run.output().trim().split('\n').at(-1)!) as Record<string, unknown>
+    const totals = computeTotals(await loadPlaces())
+    expect(result).toMatchObject({
+      ok: true,
+      rows: totals.places,
+      mapReduce: { countries: totals.populationOf.size, totalPopulation: totals.population },
+      merge: { top: totals.largest.map(({ id, name, population }) => ({ id, name, population })) },
+      failover: { oldMaster: 'c1', newMaster: 'c2', failedWrites: 0, lostWrites: 0 },
+      proxy: { clients: 8, requests: 1_600 },
+    })
+    expect(await leftovers()).toEqual(before)
+  }, 120_000)
+})
+
+describe('npm start -- --idle', () => {
+  it('writes a topology by which other programs find the cluster, and ends everything on an interrupt', async () => {
+    const dir = await mkdtemp(join(tmpdir(), 'topology with spaces é '))
+    try {
+      const file = join(dir, 'topology.json')
+      const run = demo('--idle', '--topology', file, ...SMALL)
+      await expect.poll(() => readdir(dir), { timeout: 60_000 }).toEqual(['topology.json'])
+      const topology = readTopology(JSON.parse(await readFile(file, 'utf8')))
+      expect(topology).toMatchObject({ bucketCount: 100, identification: 'name' })
+
+      const router = createRouter({ config: topology })
+      await router.ready()
+      const counts = await router.mapCallrw<[number]>('place.count')
+      expect([...counts.values()].reduce((sum, [count]) => sum + count, 0)).toBe((await loadPlaces()).length)
+      await router.close()
+
+      const { host, port, user, password } = topology.proxy!
+      const client = await connect({ uri: { host, port }, user, password })
+      expect(await client.call('place.count')).toEqual([counts.get('a')![0]])
+      await client.close()
+
+      const children = await childrenOf(run.child.pid!)
+      expect(children).toHaveLength(4)
+      run.child.kill('SIGINT')
+      expect(await run.ended).toBe(0)
+      for (const pid of children) expect(() => process.kill(pid, 0)).toThrow('ESRCH')
+    } finally {
+      await rm(dir, { recursive: true })
+    }
+  }, 120_000)
+
+  it('leaves no process when it is killed', async () => {
+    const run = demo('--idle', ...SMALL)
+    await expect.poll(() => run.output(), { timeout: 30_000 }).toContain('processes are up')
+    const children = await childrenOf(run.child.pid!)
+    expect(children).toHaveLength(4)
+    run.child.kill('SIGKILL')
+    await run.ended
+    await expect
+      .poll(async () => (await Promise.all(children.map(isAlive))).filter(Boolean), { timeout: 10_000 })
+      .toEqual([])
+  }, 60_000)
+
+  it('ends within seconds when it is interrupted while it starts or loads', async () => {
+    const starting = demo('--idle', ...SMALL)
+    await expect.poll(() => starting.output(), { timeout: 30_000 }).toContain('Starting')
+    starting.child.kill('SIGINT')
+    expect(await starting.ended).toBe(130)
+
+    const loading = demo('--idle', ...SMALL)
+    await expect.poll(() => loading.output(), { timeout: 30_000 }).toContain('Sharding')
+    loading.child.kill('SIGTERM')
+    expect(await loading.ended).toBe(130)
+  }, 60_000)
+})
+
+async function isAlive(pid: number): Promise<boolean> {
+  // A zombie waits for init only.
+  const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT' || error.code === 'ESRCH') return ''
+    throw error
+  })
+  return stat !== '' && !stat.includes(') Z ')
+}
+
+describe('wrong use', () => {
+  it.each<[string, string[], RegExp]>([
+    ['an unknown flag', ['--onze'], /^Unknown option '--onze'.*see --help$/],
+    ['a bad number', ['--buckets', 'many'], /^--buckets is 'many', expected a whole number/],
+    ['flags that exclude each other', ['--once', '--idle'], /^--once and --idle exclude each other/],
+  ])('%s is one sentence and exit code 2', async (_what, args, sentence) => {
+    const run = demo(...args)
+    expect(await run.ended).toBe(2)
+    expect(run.errors().trim()).toMatch(sentence)
+    expect(run.output()).toBe('')
+  })
+
+  it('a busy port is one sentence and exit code 2', async () => {
+    const server = createServer()
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+    const { port } = server.address() as { port: number }
+    for (const first of [port, port - 1]) {
+      const run = demo('--once', ...SMALL, '--port', String(first))
+      expect(await run.ended).toBe(2)
+      expect(run.errors().trim()).toMatch(new RegExp(`^Port ${port} is in use: choose another one with --port`))
+    }
+    await new Promise((resolve) => server.close(resolve))
+  }, 60_000)
+
+  it('--help prints the help', async () => {
+    const run = demo('--help')
+    expect(await run.ended).toBe(0)
+    expect(run.output()).toContain('--topology FILE')
+  })
+})
