@@ -47,4 +47,11 @@ const { isReadonly, sessions } = storage.info()
 console.log({ isReadonly, sessions })
 
 /* Prints:
+ * Ann [ 1, 'Ann' ]
+ * Bob [ 2, 'Bob' ]
+ * Cem [ 3, 'Cem' ]
+ * Dora all seats are taken
+ * seen by the program: 3 seats, [ 2, 'Bob' ]
+ * 42: Write access to space 'seats' is denied for user 'app'
+ * { isReadonly: false, sessions: 1 }
  */

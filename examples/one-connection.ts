@@ -17,7 +17,10 @@ storage.createSpace('cities', {
   ],
 })
 storage.define('people_in', (context, name) => {
-  const city = context.space<City>('cities').select().find((row) => row[1] === name)
+  const city = context
+    .space<City>('cities')
+    .select()
+    .find((row) => row[1] === name)
   return city?.[2] ?? null
 })
 const address = await storage.listen({ host: '127.0.0.1', port: 0 })
@@ -42,7 +45,8 @@ console.log('the two largest:', largest.map(([, name]) => name).join(', '))
 const grown = await connection.update<City>('cities', [1], [['+', 'people', 963]])
 console.log('after an update:', grown?.[2])
 
-for await (const [id, name] of connection.iterate<City>('cities', [], { pageSize: 2 })) console.log(`page by page: ${id} ${name}`)
+for await (const [id, name] of connection.iterate<City>('cities', [], { pageSize: 2 }))
+  console.log(`page by page: ${id} ${name}`)
 
 const [people] = await connection.call<[number | null]>('people_in', ['Lima'])
 console.log('from a stored function:', people)
@@ -55,4 +59,12 @@ try {
 }
 
 /* Prints:
+ * the row with key 1: [ 1, 'Oslo', 709037 ]
+ * the two largest: Lima, Kyoto
+ * after an update: 710000
+ * page by page: 1 Oslo
+ * page by page: 2 Kyoto
+ * page by page: 3 Lima
+ * from a stored function: 9751717
+ * ORB_BOX 3: Duplicate key exists in unique index 'primary' in space 'cities'; executed: yes
  */

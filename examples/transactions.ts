@@ -52,4 +52,10 @@ console.log('nothing of it stayed:', await balances())
 console.log('after the block:', await balances())
 
 /* Prints:
+ * after a transfer: ann 30, bob 90
+ * refused: ann cannot pay 70
+ * nothing of it stayed: ann 30, bob 90
+ * inside: ann 1000000, bob 90
+ * outside: ann 30, bob 90
+ * after the block: ann 30, bob 90
  */

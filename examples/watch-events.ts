@@ -29,4 +29,10 @@ console.log('once:', await connection.watchOnce('orders.open'))
 console.log('never set:', await connection.watchOnce('orders.closed'))
 
 /* Prints:
+ * open orders: 1
+ * open orders: 2
+ * open orders: 3
+ * box.status: { is_ro: false, is_ro_cfg: false, status: 'running' }
+ * once: 3
+ * never set: undefined
  */

@@ -161,9 +161,10 @@ class Channel implements FrameChannel, TransportSink {
     if (this.#sink !== undefined) throw new Error('This channel already has a sink')
     this.#sink = sink
     // What came behind the handshake's last answer waits in the reader; and the end may have come already.
+    const wasClosed = this.#isClosed
     this.#environment.clock.soon(() => {
-      if (this.#isClosed) sink.closed(this.#cause ?? this.#lost(undefined))
-      else this.#deliver(sink)
+      if (wasClosed) sink.closed(this.#cause ?? this.#lost(undefined))
+      else if (!this.#isClosed) this.#deliver(sink)
     })
   }
 

@@ -22,11 +22,12 @@ import { ConnectionClosedError, ConnectionLostError } from './errors.js'
 import { asOrbweaverError } from './fate.js'
 import { LatestValues } from './latest-values.js'
 import { unsupported } from './late-request.js'
-import { type EndedCounts, Link } from './link.js'
+import { Link } from './link.js'
 import { Operations, type OperationsHost, readSql, type RequestOptions, type SqlRows } from './operations.js'
 import { type ReadReply, UserRequest } from './user-request.js'
 import { closeTimeoutOf, type ConnectionOptions, deadlineOf, resolveOptions, type ResolvedOptions } from './options.js'
 import type { PendingRequest, ReplySink, SendOptions, SessionPin } from './pending.js'
+import type { EndedCounts } from './request-flow.js'
 import { SchemaLoader } from './schema-loader.js'
 import { type Prepared, PreparedStatement, type StatementHost } from './sql.js'
 import { executeOf } from './sql-binds.js'
@@ -140,7 +141,7 @@ export class Connection extends Operations implements AsyncDisposable {
       },
       refusal: () =>
         link.features.has(Feature.watchers) ? undefined : unsupported(link, Feature.watchers, 'A watcher'),
-      tell: (request, sync) => link.tell(request, sync),
+      tell: (request, sync) => link.flow.tell(request, sync),
       soon: (task) => options.environment.clock.soon(task),
       unheard: (key, error) => this.#emit('watchError', key, error),
     })
@@ -352,9 +353,9 @@ export class Connection extends Operations implements AsyncDisposable {
   }
 
   stats(): ConnectionStats {
-    const link = this.#link
-    const { inFlight, inFlightBytes, late, queued, queuedBytes } = link.pipeline
-    const { accepted, lateAnswers, writes, bytesWritten, bytesRead, attempts, connects } = link
+    const { flow, inbound, attempts, generation } = this.#link
+    const { inFlight, inFlightBytes, late, queued, queuedBytes } = flow.counts
+    const { accepted, lateAnswers, writes, bytesWritten } = flow
     return {
       accepted,
       queued,
@@ -362,13 +363,13 @@ export class Connection extends Operations implements AsyncDisposable {
       inFlight,
       inFlightBytes,
       late,
-      ended: { ...link.ended },
+      ended: { ...flow.ended },
       lateAnswers,
       writes,
       bytesWritten,
-      bytesRead,
+      bytesRead: inbound.bytesRead,
       attempts,
-      connects,
+      connects: generation,
       watchedKeys: this.#watchers.size,
     }
   }
@@ -430,7 +431,16 @@ export class Connection extends Operations implements AsyncDisposable {
     const { decode } = this.#options
     const body = new BodyReader(frame.subarray(header.bodyStart, header.bodyEnd))
     const sync = header.syncHigh * 0x1_0000_0000 + header.syncLow
-    this.#watchers.event(body.requireText(Key.eventKey), body.value(Key.eventData, decode), sync)
+    const key = body.requireText(Key.eventKey)
+    let value: unknown
+    try {
+      value = body.value(Key.eventData, decode)
+    } catch (error) {
+      // Not a reason to break off: the same value would come again with the next connection.
+      this.#watchers.unreadable(key, asOrbweaverError(error), sync)
+      return
+    }
+    this.#watchers.event(key, value, sync)
   }
 
   #serverShutdown(): void {

@@ -18,7 +18,7 @@ export type { IterateOptions, Page } from './pages.js'
 export type { PushedCall } from './pushed-call.js'
 export { PreparedStatement } from './sql.js'
 export { Stream, type TransactionOptions } from './stream.js'
-export type { EndedCounts } from './link.js'
+export type { EndedCounts } from './request-flow.js'
 
 // What can go wrong, beside the errors of @orbweaver/iproto.
 export {

@@ -29,6 +29,7 @@ import {
   upsertRequest,
   replyPosition,
 } from '@orbweaver/iproto'
+import { asOrbweaverError } from './fate.js'
 import {
   DescribeRequest,
   frozenRequest,
@@ -327,6 +328,7 @@ export abstract class Operations {
     return this.#run(read, options, CALL_NAMES, method, build)
   }
 
+  /** The promise of a request. What is thrown on the way (options, arguments) rejects it: these methods never throw. */
   #run<T>(
     read: ReadReply<T>,
     options: CallOptions,
@@ -335,27 +337,37 @@ export abstract class Operations {
     build: () => Request,
   ): Promise<T> {
     const { host } = this
-    return new Promise<T>((resolve, reject) => {
-      // What is thrown here (options, arguments) rejects the promise: these methods never throw.
+    const promise = new Promise<unknown>(keepSettlers)
+    const sink = new UserRequest<T>(settlers.resolve, settlers.reject, read, options.decode ?? host.decode)
+    try {
       if (options !== NO_OPTIONS && names !== undefined) refuseUnknownOptions(options, names, method)
       const deadline = deadlineOf(host.nowMs, options.timeout, host.requestTimeoutMs)
-      const sink = new UserRequest<T>(resolve, reject, read, options.decode ?? host.decode)
       sink.onPush = options.onPush
-      let request = build()
-      const { signal } = options
+      const request = build()
       if (request instanceof LateRequest || options.idempotent === true) {
-        if (options.idempotent === true) request = frozenRequest(request).request
-        sink.repetition = new Repetition({
-          request,
-          send: (again, to) => host.send(again, deadline, signal, to),
-          target: request instanceof LateRequest ? request.target : undefined,
-          isSchemaStale: () => host.isSchemaStale(),
-          mayResolveAgain: host.mayResolveAgain,
-          isIdempotent: options.idempotent === true,
-        })
+        this.#sendRepeatable(request, deadline, options, sink)
+      } else {
+        host.send(request, deadline, options.signal, sink)
       }
-      host.send(request, deadline, signal, sink)
+    } catch (error) {
+      sink.failed(asOrbweaverError(error))
+    }
+    return promise as Promise<T>
+  }
+
+  #sendRepeatable<T>(first: Request, deadline: number, options: RequestOptions, sink: UserRequest<T>): void {
+    const { host } = this
+    const { signal, idempotent = false } = options
+    const request = idempotent ? frozenRequest(first).request : first
+    sink.repetition = new Repetition({
+      request,
+      send: (again, to) => host.send(again, deadline, signal, to),
+      target: request instanceof LateRequest ? request.target : undefined,
+      isSchemaStale: () => host.isSchemaStale(),
+      mayResolveAgain: host.mayResolveAgain,
+      isIdempotent: idempotent,
     })
+    host.send(request, deadline, signal, sink)
   }
 
   #pageSource(options: RequestOptions): PageSource {
@@ -452,6 +464,20 @@ function readRaw(reply: Reply): RawValue {
 }
 
 function readNothing(): void {}
+
+/**
+ * What settles the newest promise. One executor serves all of them, since a closure for each would be the largest part of
+ * what a request allocates here; a promise calls its executor before the constructor returns.
+ */
+const settlers: { resolve: (value: unknown) => void; reject: (error: unknown) => void } = {
+  resolve: readNothing,
+  reject: readNothing,
+}
+
+function keepSettlers(resolve: (value: unknown) => void, reject: (error: unknown) => void): void {
+  settlers.resolve = resolve
+  settlers.reject = reject
+}
 
 function requirePagination(peer: PeerView): void {
   requireFeature(peer, Feature.pagination, 'A select with positions')

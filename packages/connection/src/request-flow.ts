@@ -355,8 +355,8 @@ export class RequestFlow implements PendingOwner {
   }
 
   #updateWritable(): void {
-    const { channel, mode } = { channel: this.#channel, mode: this.#mode }
-    this.#isWritable = channel !== undefined && !this.#isBlocked && (mode === 'open' || mode === 'finishing')
+    const mode = this.#mode
+    this.#isWritable = this.#channel !== undefined && !this.#isBlocked && (mode === 'open' || mode === 'finishing')
     this.#isAccepting = this.#isWritable && mode === 'open'
   }
 

@@ -53,7 +53,7 @@ export class SchemaLoader {
       this.#isLoading = false
       if (this.#link.generation !== generation || !this.#link.isUp) return
       if (spaces !== undefined && indexes !== undefined) this.#loaded(spaces, indexes, refresh)
-      else if (failure !== undefined) this.#link.schemaFailed(neverSent(failure))
+      else if (failure !== undefined) this.#link.flow.schemaFailed(neverSent(failure))
     }
     const failed = (error: OrbweaverError): void => {
       failure ??= error
@@ -89,10 +89,10 @@ export class SchemaLoader {
       const version = Math.min(spaces.schemaVersion, indexes.schemaVersion)
       this.#schema.loaded(new SchemaTable(version, decodeData(spaces), decodeData(indexes)), refresh)
     } catch (error) {
-      this.#link.schemaFailed(neverSent(error as OrbweaverError))
+      this.#link.flow.schemaFailed(neverSent(error as OrbweaverError))
       return
     }
-    this.#link.schemaLoaded()
+    this.#link.flow.schemaLoaded()
   }
 }
 

@@ -56,9 +56,15 @@ export class UserRequest<T> implements ReplySink {
 
   push(reply: Reply): void {
     if (this.onPush === undefined) return
-    const [value] = decodeData(reply, this.#decode)
+    let message: unknown[]
     try {
-      this.onPush(value)
+      message = decodeData(reply, this.#decode)
+    } catch (error) {
+      this.#reject(unreadable(error))
+      return
+    }
+    try {
+      this.onPush(message[0])
     } catch (error) {
       surface(error)
     }

@@ -108,11 +108,17 @@ export class Watchers {
     for (const watcher of [...subscription.watchers]) {
       if (subscription.watchers.has(watcher)) callBack(watcher.onValue, value)
     }
-    const { fences } = subscription
-    subscription.fences = fences.filter((fence) => fence.sync > sync)
-    for (const fence of fences) if (fence.sync <= sync) callBack(fence.done, value)
-    // Only now: a slow callback is back-pressure, and one that unsubscribed wants no more.
-    if (this.#subscriptions.get(key) === subscription) this.#port.tell(watchRequest(key), subscription.sync)
+    for (const fence of this.#passed(subscription, sync)) callBack(fence.done, value)
+    this.#acknowledge(key, subscription)
+  }
+
+  /** An EVENT came whose value cannot be decoded as its watchers want it: they are told, and the next one is waited for. */
+  unreadable(key: string, error: OrbweaverError, sync: number): void {
+    const subscription = this.#subscriptions.get(key)
+    if (subscription === undefined) return
+    this.#fail(key, subscription, error)
+    for (const fence of this.#passed(subscription, sync)) callBack(fence.failed, error)
+    this.#acknowledge(key, subscription)
   }
 
   /** An error frame came. @returns whether it answers a WATCH of ours */
@@ -127,6 +133,17 @@ export class Watchers {
   /** The connection is closed for good. */
   clear(): void {
     this.#subscriptions.clear()
+  }
+
+  #passed(subscription: Subscription, sync: number): Fence[] {
+    const { fences } = subscription
+    subscription.fences = fences.filter((fence) => fence.sync > sync)
+    return fences.filter((fence) => fence.sync <= sync)
+  }
+
+  /** Only after the callbacks: a slow one is back-pressure, and one that unsubscribed wants no more. */
+  #acknowledge(key: string, subscription: Subscription): void {
+    if (this.#subscriptions.get(key) === subscription) this.#port.tell(watchRequest(key), subscription.sync)
   }
 
   #remove(key: string, watcher: Watcher): void {

@@ -171,3 +171,65 @@ describe('createConnection', () => {
     ])
   })
 })
+
+describe('ref and unref', () => {
+  it('decide whether timers and the transport keep the process alive, those that run included', async () => {
+    const clock = new VirtualClock()
+    const peer = new ScriptedPeer({ clock })
+    peer.refusal = new Error('nobody home')
+    const refs: (boolean | undefined)[] = []
+    const held: string[] = []
+    const recording = {
+      now: () => clock.now(),
+      wallNow: () => clock.wallNow(),
+      soon: (task: () => void) => clock.soon(task),
+      schedule: (delayMs: number, task: () => void, options?: { readonly ref?: boolean }) => {
+        refs.push(options?.ref)
+        return clock.schedule(delayMs, task)
+      },
+    }
+    const connection = createConnection({
+      uri: {
+        connect: () => {
+          if (!('connect' in peer.address)) throw new Error('unreachable')
+          const transport = peer.address.connect()
+          return Object.assign(transport, { ref: () => held.push('ref'), unref: () => held.push('unref') })
+        },
+      },
+      environment: { clock: recording, random: () => 0.5 },
+    })
+    const waiting = outcome(connection.ping({ timeout: 60_000 }))
+    await clock.settle()
+    refs.length = 0
+    expect(connection.unref()).toBe(connection)
+    // The pause before the next attempt, and the deadline of the ping.
+    expect(refs).toEqual([false, false])
+    connection.unref()
+    expect(refs).toHaveLength(2)
+    peer.refusal = undefined
+    await clock.run(waiting)
+    expect(held).toEqual(['unref'])
+    connection.ref()
+    expect(held).toEqual(['unref', 'ref'])
+    connection.destroy()
+  })
+})
+
+describe('Events', () => {
+  it('are heard once, or until they are taken off', async () => {
+    const { clock, peer, connection } = await connected({}, { reconnect: { minDelayMs: 1 } })
+    const heard: string[] = []
+    const always = (): void => void heard.push('always')
+    connection.on('connect', always).once('connect', () => heard.push('once'))
+    for (let i = 0; i < 2; i += 1) {
+      peer.cut()
+      await clock.advance(2_000)
+    }
+    connection.off('connect', always)
+    peer.cut()
+    await clock.advance(2_000)
+    expect(heard).toEqual(['always', 'once', 'always'])
+    expect(connection.stateDetails).toMatchObject({ name: 'active' })
+    connection.destroy()
+  })
+})

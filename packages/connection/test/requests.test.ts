@@ -10,7 +10,7 @@ import {
   RequestType,
   UnsupportedFeatureError,
 } from '@orbweaver/iproto'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, expectTypeOf, it } from 'vitest'
 import type { Connection } from '../src/index.js'
 import type { PeerRequest } from '../src/testing/index.js'
 import { connected, CountingSink, failure, seeded } from './rig.js'
@@ -326,6 +326,17 @@ describe('Pushed messages', () => {
     expect(await clock.run(connection.call('f'))).toEqual(['done'])
   })
 
+  it('that cannot be decoded end the call with an error, and nothing else', async () => {
+    const { clock, peer, connection } = await connected({}, { decode: { integers: 'number' } })
+    peer.handle(RequestType.call, (request) => {
+      request.push(2n ** 60n)
+      request.reply(['done'])
+    })
+    const error = await clock.run(failure(connection.call('f', [], { onPush: () => expect.unreachable() })))
+    expect(error).toMatchObject({ code: 'ORB_MALFORMED_FRAME', executed: 'yes' })
+    await clock.run(connection.ping())
+  })
+
   it('can be read with for await, which ends with the call', async () => {
     const { clock, peer, connection } = await connected()
     peer.handle(RequestType.call, (request) => {
@@ -427,6 +438,26 @@ describe('SQL', () => {
   })
 })
 
+describe('Types', () => {
+  it('follow the type arguments of the call', async () => {
+    const { connection } = await connected()
+    connection.destroy()
+    type User = [id: number, name: string]
+    expectTypeOf(connection.select<User>).returns.resolves.toEqualTypeOf<User[]>()
+    expectTypeOf(connection.get<User>).returns.resolves.toEqualTypeOf<User | undefined>()
+    expectTypeOf(() => connection.select('users')).returns.resolves.toEqualTypeOf<unknown[][]>()
+    expectTypeOf(() => connection.call<[number]>('f')).returns.resolves.toEqualTypeOf<[number]>()
+    expectTypeOf(() => connection.call('f', [], { raw: true })).returns.resolves.toEqualTypeOf<RawValue>()
+    expectTypeOf(() => connection.iterate<User>('users')).returns.toEqualTypeOf<AsyncGenerator<User, void>>()
+    expectTypeOf(() => connection.execute<User>('SELECT 1'))
+      .returns.resolves.toHaveProperty('rows')
+      .toEqualTypeOf<User[]>()
+    expectTypeOf(() =>
+      connection.transaction((stream) => stream.get<User>('users', [1])),
+    ).returns.resolves.toEqualTypeOf<User | undefined>()
+  })
+})
+
 describe('send', () => {
   it('ends each request at its sink exactly once, in the order of the answers', async () => {
     const { clock, peer, connection } = await connected()
@@ -471,7 +502,7 @@ describe('send', () => {
 
   it('survives sinks and callbacks that throw: the error surfaces, the connection goes on', async () => {
     const { clock, peer, connection } = await connected()
-    const { pingRequest } = await import('@orbweaver/iproto')
+    const { callRequest, pingRequest } = await import('@orbweaver/iproto')
     const surfaced: unknown[] = []
     const listeners = process.listeners('uncaughtException')
     process.removeAllListeners('uncaughtException')
@@ -488,6 +519,11 @@ describe('send', () => {
         },
       )
       await clock.settle()
+      const failing = { done: () => undefined, failed: () => thrower('failed') }
+      connection.send(callRequest('f', [() => 1]), { deadline: 1_000 }, failing)
+      peer.handle(RequestType.call, (request) => request.error(1, 'no'))
+      connection.send(callRequest('f'), { deadline: 1_000 }, failing)
+      await clock.settle()
       connection.watch('k', () => {
         throw new Error('watch')
       })
@@ -502,6 +538,10 @@ describe('send', () => {
       process.removeAllListeners('uncaughtException')
       for (const listener of listeners) process.on('uncaughtException', listener)
     }
-    expect(surfaced).toEqual(['done', 'watch', 'event', 'watch'])
+    expect(surfaced).toEqual(['done', 'failed', 'failed', 'watch', 'event', 'watch'])
   })
 })
+
+function thrower(message: string): never {
+  throw new Error(message)
+}

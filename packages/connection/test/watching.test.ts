@@ -123,6 +123,23 @@ describe('watch', () => {
   })
 })
 
+describe('An event whose value cannot be decoded as asked', () => {
+  it('is told to onError or the event, and the next one is heard', async () => {
+    const { clock, peer, connection } = await connected({}, { decode: { integers: 'number' } })
+    const told: string[] = []
+    const values: unknown[] = []
+    connection.watch('k', (value) => values.push(value), { onError: (error) => told.push(error.code) })
+    await clock.settle()
+    peer.broadcast('k', 2n ** 60n)
+    await clock.settle()
+    expect(told).toEqual(['ORB_MALFORMED_FRAME'])
+    peer.broadcast('k', 5)
+    await clock.settle()
+    expect(values).toEqual([undefined, 5])
+    expect(connection.generation).toBe(1)
+  })
+})
+
 describe('On a server without watchers', () => {
   it('watch throws before anything is sent, once that is known', async () => {
     const { clock, peer, connection } = await connected({ version: '2.6.0' })

@@ -83,10 +83,13 @@ export class BoxError extends OrbweaverError {
   /** The whole stack, newest first; never empty. */
   readonly entries: readonly BoxErrorEntry[]
 
-  /** @throws InvalidArgumentError when there is no entry or a number in one is not an unsigned 32-bit integer */
+  /** @throws InvalidArgumentError when there are none or more than 256 entries, or a number in one is no unsigned 32-bit integer */
   constructor(entries: readonly BoxErrorEntry[], options: { executed: Executed }) {
     const first = entries[0]
     if (first === undefined) throw new InvalidArgumentError('A BoxError needs at least one entry')
+    if (entries.length > MAX_ERROR_ENTRIES) {
+      throw new InvalidArgumentError(`A BoxError holds at most ${MAX_ERROR_ENTRIES} entries, not ${entries.length}`)
+    }
     for (const [i, entry] of entries.entries()) assertEntry(entry, i)
     const rest = entries.slice(1)
     super(first.message, rest.length === 0 ? options : { ...options, cause: new BoxError(rest, options) })
@@ -181,6 +184,9 @@ export class ConfigError extends OrbweaverError {
 }
 
 const ACCESS_DENIED = 42
+
+/** Real stacks hold a handful of entries; a hostile one must not become a chain of thousands of errors. */
+export const MAX_ERROR_ENTRIES = 256
 
 function assertEntry(entry: BoxErrorEntry, i: number): void {
   for (const key of ['line', 'errno', 'code'] as const) {

@@ -1,5 +1,6 @@
 import { describe, expect, it, test } from 'vitest'
 import {
+  type BoxError,
   ByteString,
   decodeValue,
   Double,
@@ -423,6 +424,28 @@ describe('hostile input', () => {
     for (; !(value instanceof Extension); levels++) value = (value as { values: unknown[] }).values[0]
     expect(levels).toBeLessThan(256)
     expect(encodeValue(value).length).toBeGreaterThan(100)
+  })
+
+  it('cannot make work multiply by nesting broken extensions', () => {
+    // Each tuple has a byte too much, so each level is kept as bytes after what is inside it was read.
+    let payload: Buffer = Buffer.concat([Buffer.from('c6000f4240', 'hex'), Buffer.alloc(1_000_000)])
+    for (let i = 0; i < 200; i++) {
+      payload = encodeValue(new Extension(7, Buffer.concat([Buffer.from('0191', 'hex'), payload, Buffer.of(0)])))
+    }
+    const before = process.memoryUsage().arrayBuffers
+    expect(encodeValue(decodeValue(payload)).equals(payload)).toBe(true)
+    // Without a bound 200 copies of 1 MB are made.
+    expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(60_000_000)
+  })
+
+  it('may hold an error of 256 entries, and keeps a longer one as bytes', () => {
+    const errorOf = (entries: number): Buffer => {
+      const stack = `dc${entries.toString(16).padStart(4, '0')}${'8600a001a0020003a004000501'.repeat(entries)}`
+      return encodeValue(new Extension(3, Buffer.from(`8100${stack}`, 'hex')))
+    }
+    expect((decodeValue(errorOf(256)) as BoxError).entries.length).toBe(256)
+    expect(decodeValue(errorOf(257))).toBeInstanceOf(Extension)
+    expect(encodeValue(decodeValue(errorOf(60_000))).equals(errorOf(60_000))).toBe(true)
   })
 
   test.each(['ddffffffff', 'dfffffffff', 'dbffffffff', 'c6ffffffff', 'c9ffffffff01', 'dcffff', 'deffff', 'daffff'])(

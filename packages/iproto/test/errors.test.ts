@@ -100,6 +100,9 @@ describe('BoxError', () => {
   it('refuses entries that the server would refuse', () => {
     const entry = { type: 't', file: '', line: 0, message: '', errno: 0, code: 1, fields: new Map<string, unknown>() }
     expect(() => new BoxError([], { executed: 'yes' })).toThrow('A BoxError needs at least one entry')
+    const many = Array.from({ length: 257 }, () => entry)
+    expect(() => new BoxError(many, { executed: 'yes' })).toThrow('at most 256 entries, not 257')
+    expect(new BoxError(many.slice(1), { executed: 'yes' }).entries.length).toBe(256)
     for (const [key, value] of [
       ['code', -1],
       ['line', 1.5],

@@ -130,6 +130,11 @@ describe('requests', () => {
     expect(bodyOf(commitRequest({ isSync: true })).bool(Key.isSync)).toBe(true)
   })
 
+  it('forget a prepared statement by its id', () => {
+    const body = bodyOf(unprepareRequest(2_020_303_591))
+    expect([body.uint(Key.stmtId), body.has(Key.sqlText)]).toEqual([2_020_303_591, false])
+  })
+
   it('ask for a method of authentication when told to', () => {
     expect(bodyOf(idRequest({ version: 9, features: [0, 3], authType: 'pap-sha256' })).text(Key.authType)).toBe(
       'pap-sha256',

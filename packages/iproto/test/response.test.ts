@@ -299,6 +299,18 @@ describe('error replies', () => {
     ])
   })
 
+  it('with a stack of a hostile length keep the newest entries', () => {
+    const entry = new Map<number, unknown>([
+      [3, 'm'],
+      [5, 7],
+    ])
+    const stack = Array.from({ length: 50_000 }, () => entry)
+    const { frame, header } = frameOf(RequestType.errorFlag | 7, (out) =>
+      out.value(new Map([[Key.error, new Map([[0, stack]])]])),
+    )
+    expect(readError(frame, header, 'read').entries.length).toBe(256)
+  })
+
   it('without any error in them are malformed', () => {
     const { frame, header } = frameOf(RequestType.errorFlag | 7, (out) => out.mapHeader(0))
     expect(() => readError(frame, header, 'read')).toThrow('neither an error nor a message')

@@ -219,7 +219,7 @@ export class Lane implements ChannelSink {
   /** A request that is not answered unless it fails (WATCH, UNWATCH). */
   tell(type: number, body: Uint8Array): void {
     if (this.#state === 'closed') return
-    this.#writer.append(type, UNANSWERED, 0, 0, 0, body)
+    this.#writer.append(type, 0, UNANSWERED_SLOT, 0, 0, body)
     this.#pumpSoon()
   }
 
@@ -407,7 +407,7 @@ export class Lane implements ChannelSink {
     const { slots } = this
     const slot = slots.take(entry)
     if ((entry.flags & SlotFlag.rw) !== 0) this.#rwInFlight++
-    this.lastUsedAt = entry.sentAt
+    if ((entry.flags & SlotFlag.internal) === 0) this.lastUsedAt = entry.sentAt
     this.#writer.append(entry.type, slots.generation(slot), slot, streamId, schemaVersion, body)
   }
 
@@ -440,7 +440,7 @@ export class Lane implements ChannelSink {
     const slot = this.slots.find(generation, number)
     if (slot >= 0) return slot
     // An error that answers a WATCH of ours: the target's features said so already.
-    if (generation === UNANSWERED && (this.#answer.status & RequestType.errorFlag) !== 0) return -1
+    if (number === UNANSWERED_SLOT && (this.#answer.status & RequestType.errorFlag) !== 0) return -1
     return this.#unexpectedFrame()
   }
 
@@ -517,6 +517,6 @@ const MAX_FRAMES_PER_PUMP = 256
 const MAX_BYTES_PER_PUMP = 262_144
 /** Bytes inside the transport from which nothing more is taken. */
 const MAX_UNWRITTEN_BYTES = 1_048_576
-/** A generation no slot has: requests that have no answer go under it. */
-const UNANSWERED = 0xffff_ffff
+/** No slot has this number: requests that have no answer go under it. */
+const UNANSWERED_SLOT = 0xffff_ffff
 const MAX_UNEXPECTED = 16

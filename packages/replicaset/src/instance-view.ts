@@ -253,7 +253,10 @@ const refused = (look: LookReason): Rule<NewsOf<'statementRefused' | 'notMaster'
 const roUntilPolled: Rule<NewsOf<'statementRefused'>> = (view, _news, context) => fenced(view, context, 'refused', { ro: true, unknownReason: undefined })
 
 /** A claimant that refuses: once is a switch, three times in 10 s is a lie. One burst of refusals counts once. */
-const refusedClaim = (look: LookReason): Rule<NewsOf<'statementRefused' | 'notMaster'>> => (view, _news, context) => {
+const refusedClaim = (look: LookReason): Rule<NewsOf<'statementRefused' | 'notMaster'>> => (view, _news, context) =>
+  refusedClaimWith(view, context, look)
+
+function refusedClaimWith(view: InstanceView, context: NewsContext, look: LookReason): ViewChange {
   const { nowMs } = context
   if (view.refused) return fenced(view, context, look)
   const refusals = [...view.refusals.filter((atMs) => nowMs - atMs < LIAR_SPAN_MS), nowMs]
@@ -264,6 +267,8 @@ const refusedClaim = (look: LookReason): Rule<NewsOf<'statementRefused' | 'notMa
 
 const notReady: Rule<NewsOf<'notReady'>> = (view, { reason }, context) =>
   fenced(view, context, 'not ready', view.ro === undefined ? { unknownReason: reason } : {})
+
+const claimNotReady: Rule<NewsOf<'notReady'>> = (view, _news, context) => refusedClaimWith(view, context, 'not ready')
 
 /** At most one look per second: a procedure may raise this all day. */
 const lookAtCode: Rule<NewsOf<'codeRefused'>> = (view, _news, { nowMs, nextLook }) =>
@@ -302,7 +307,7 @@ const RULES: { readonly [T in InstanceNews['type']]: Row<T> } = {
   answered:         [____,       ____,       alive,         alive,         alive,                alive,                      alive],
   statementRefused: [____,       ____,       roUntilPolled, refused('refused'),    refused('refused'),    refusedClaim('refused'),    refused('refused')],
   notMaster:        [____,       ____,       refused('not master'), refused('not master'), refused('not master'), refusedClaim('not master'), refused('not master')],
-  notReady:         [____,       ____,       notReady,      notReady,      notReady,             notReady,                   notReady],
+  notReady:         [____,       ____,       notReady,      notReady,      notReady,             claimNotReady,              notReady],
   codeRefused:      [____,       ____,       lookAtCode,    lookAtCode,    ____,                 lookAtCode,                 lookAtCode],
   pendingOverdue:   [____,       ____,       ____,          ____,          ____,                 ____,                       lookAtPending],
   lookOverdue:      [____,       ____,       lookAgain,     lookAgain,     lookAgain,            lookAgain,                  lookAgain],

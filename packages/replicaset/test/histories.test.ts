@@ -5,7 +5,7 @@
  *
  * A failure names its seed; `HISTORY_SEED=… npx vitest run …` plays that history alone, `HISTORIES=10000` plays so many.
  */
-import { callRequest } from '@orbweaver/iproto'
+import { callRequest, selectRequest } from '@orbweaver/iproto'
 import { describe, expect, it } from 'vitest'
 import { QuickClock } from './quick-clock.js'
 import { Scene, type TestInstance, type TestWrite } from './scene.js'
@@ -37,7 +37,7 @@ async function playHistory(seed: number): Promise<string[]> {
     latencyMs: pick([0, 1, 5]),
     onConflict: pick(['keep', 'error'] as const),
     connections: pick([1, 1, 2]),
-    buffer: { size: pick([20, 1_000]), minShare: 4, drainConcurrency: pick([1, 3, 8]), windowMs: 3_000, maxDurationMs: 5_000, cooldownMs: 2_000 },
+    buffer: { size: pick([20, 1_000]), minShare: 4, drainConcurrency: pick([1, 3, 8]), windowMs: 3_000, maxDurationMs: 5_000, cooldownMs: 2_000, maxWindowsPerMinute: pick([10, 1_000]) },
   })
   const instances = Object.values(scene.instances)
   const hasElections = chance(0.6)
@@ -81,14 +81,15 @@ async function playHistory(seed: number): Promise<string[]> {
   if (chance(0.8)) promote(pick(instances))
   const aborts: AbortController[] = []
   for (let count = 0; count < WRITES; count += 1) {
-    const isCall = chance(0.1)
+    const kind = random()
     const abort = chance(0.1) ? new AbortController() : undefined
     if (abort !== undefined) aborts.push(abort)
     scene.write({
       timeout: pick([50, 500, 2_000, 8_000]),
-      idempotent: chance(0.1),
+      idempotent: chance(0.15),
       inStream: chance(0.05),
-      ...(isCall ? { request: callRequest('f') } : {}),
+      ...(kind < 0.15 ? { request: callRequest('f') } : {}),
+      ...(kind > 0.8 ? { request: selectRequest({ space: 512 }), idempotent: true, mode: pick(['ro', 'bro', 're', 'bre'] as const) } : {}),
       ...(chance(0.2) ? { orderKey: pick(['x', 'y']) } : {}),
       ...(abort === undefined ? {} : { signal: abort.signal }),
     })

@@ -3,7 +3,7 @@ import type { Address, Clock, Dial, PendingRequest, ReplySink, Transport, Transp
 import { type PeerRequest, ScriptedPeer, uuidOf, VirtualClock } from '@orbweaver/connection/testing'
 import { insertRequest, Key, type OrbweaverError, type Reply, type Request, type RequestClass, RequestType, Uuid } from '@orbweaver/iproto'
 import { onTestFinished } from 'vitest'
-import { type Attempt, createReplicaset, type InstanceHandle, type ReplicasetHandle, type ReplicasetOptions } from '../src/index.js'
+import { type Attempt, type CallMode, createReplicaset, type InstanceHandle, type ReplicasetHandle, type ReplicasetOptions } from '../src/index.js'
 
 /** What a scripted instance does with a call of a function. */
 export type TestFunction = (args: readonly unknown[], request: PeerRequest, instance: TestInstance) => void
@@ -177,6 +177,7 @@ export class TestWrite implements Attempt, ReplySink {
   readonly orderKey: string | undefined
   readonly signal: AbortSignal | undefined
   readonly inStream: boolean
+  readonly mode: CallMode
   readonly startMs: number
   /** Who it was sent to, each time. */
   readonly sentTo: string[] = []
@@ -202,6 +203,7 @@ export class TestWrite implements Attempt, ReplySink {
     this.orderKey = options.orderKey
     this.signal = options.signal
     this.inStream = options.inStream ?? false
+    this.mode = options.mode ?? 'rw'
   }
 
   /** '' when it succeeded, else the code of its error (and of the box error in it); undefined: still under way. */
@@ -224,7 +226,7 @@ export class TestWrite implements Attempt, ReplySink {
   run(instance: InstanceHandle, epoch: number): 'sent' | 'elsewhere' {
     if (this.elsewhere) return 'elsewhere'
     this.#token = epoch
-    this.#scene.checkTarget(instance.id)
+    if (this.mode === 'rw') this.#scene.checkTarget(instance.id)
     this.sentTo.push(instance.id)
     this.sentMs.push(this.#scene.clock.now())
     const { deadline, signal } = this
@@ -262,6 +264,7 @@ export interface WriteOptions {
   readonly orderKey?: string
   readonly signal?: AbortSignal
   readonly inStream?: boolean
+  readonly mode?: CallMode
 }
 
 export interface SceneOptions<C extends SceneClock = VirtualClock> extends Partial<Omit<ReplicasetOptions, 'definition' | 'environment'>> {
@@ -336,7 +339,7 @@ export class Scene<C extends SceneClock = VirtualClock> {
   write(options: WriteOptions = {}): TestWrite {
     const write = new TestWrite(this, this.writes.length + 1, options)
     this.writes.push(write)
-    this.replicaset.dispatch(write, 'rw')
+    this.replicaset.dispatch(write, write.mode)
     return write
   }
 

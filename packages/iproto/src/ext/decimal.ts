@@ -91,7 +91,7 @@ export function writeDecimal(out: BodyWriter, value: Decimal): void {
 /** @returns undefined when the payload is no decimal that fits: the caller keeps the bytes */
 export function readDecimal(payload: Buffer): Decimal | undefined {
   const first = payload[0]
-  if (first === undefined) return undefined
+  if (first === undefined || payload.length > MAX_PAYLOAD_BYTES) return undefined
   let scale = first
   let start = 1
   if (first >= 0xe0) scale = first - 0x100
@@ -112,6 +112,8 @@ export function readDecimal(payload: Buffer): Decimal | undefined {
 }
 
 const DECIMAL_TEXT = /^([+-])?(?=\.?\d)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d{1,3}))?$/
+/** The widest scale and 38 digits take 29 bytes; the rest is room for leading zeros. */
+const MAX_PAYLOAD_BYTES = 64
 const LEADING_ZEROS = /^0+(?=\d)/
 const DIGITS = /^\d{1,38}$/
 /** Digits, then one of the sign nibbles: a, c, e, f plus, b, d minus. */

@@ -1,4 +1,4 @@
-import { BoxError, type BoxErrorEntry } from '../errors.js'
+import { BoxError, type BoxErrorEntry, MAX_ERROR_ENTRIES } from '../errors.js'
 import type { BodyWriter } from '../msgpack/body-writer.js'
 import { ByteString } from '../msgpack/wrappers.js'
 
@@ -42,13 +42,14 @@ export function writeErrorStack(
 
 /**
  * The entries of a decoded error map (every map in it a Map, by the reader's way with integer keys).
+ * Of a stack of more than 256 entries the newest are kept.
  * @returns undefined when it is none; single values of a wrong type are replaced by empty ones, since an error that is reported
  * imprecisely is better than one that is lost
  */
 export function readErrorStack(value: unknown): BoxErrorEntry[] | undefined {
   const stack = value instanceof Map ? (value.get(STACK) as unknown) : undefined
   if (!Array.isArray(stack) || stack.length === 0) return undefined
-  return stack.map((item: unknown) => {
+  return stack.slice(0, MAX_ERROR_ENTRIES).map((item: unknown) => {
     const entry: ReadonlyMap<unknown, unknown> = item instanceof Map ? item : new Map()
     return {
       type: textOf(entry.get(TYPE)),
@@ -70,7 +71,9 @@ export function errorValue(value: unknown): BoxError | undefined {
   const entries = readErrorStack(value)
   if (entries === undefined) return undefined
   const items = (value as ReadonlyMap<unknown, readonly unknown[]>).get(STACK)!
-  return items.every(isExactEntry) ? new BoxError(entries, { executed: 'yes' }) : undefined
+  return items.length === entries.length && items.every(isExactEntry)
+    ? new BoxError(entries, { executed: 'yes' })
+    : undefined
 }
 
 const STACK = 0

@@ -7,7 +7,7 @@ import { readUuid } from '../ext/uuid.js'
 import { ExtensionType } from '../constants.js'
 import { type BoxError, MalformedFrameError } from '../errors.js'
 import type { DecodeOptions } from './decode-options.js'
-import { MAX_READ_NESTING } from './limits.js'
+import { MAX_PAYLOAD_NESTING, MAX_READ_NESTING } from './limits.js'
 import { truncated } from './skip.js'
 import { closeText, keyAt, openText, textAt } from './text.js'
 import { ByteString, Double, Extension, Float } from './wrappers.js'
@@ -25,7 +25,7 @@ export function readExactly(source: Buffer, start: number, stop: number, options
   if (source !== viewed) openView(source)
   position = start
   end = stop
-  nesting = 0
+  nesting = payloadNesting = 0
   unclaimed = stop - start
   isBigInts = options.integers === 'bigint'
   isNumbers = options.integers === 'number'
@@ -69,6 +69,7 @@ let isLargeView = false
 let position = 0
 let end = 0
 let nesting = 0
+let payloadNesting = 0
 /** Bytes not yet claimed by an element: every element takes at least one, which bounds what headers can make us allocate. */
 let unclaimed = 0
 let isBigInts = false
@@ -390,8 +391,9 @@ function nested<T>(at: number, size: number, readPayload: () => T | undefined): 
   const outerText = isTextBytes
   position = at
   end = at + size
+  payloadNesting++
   try {
-    if (++nesting > MAX_READ_NESTING) return undefined
+    if (payloadNesting > MAX_PAYLOAD_NESTING || ++nesting > MAX_READ_NESTING) return undefined
     const value = readPayload()
     return position === end ? value : undefined
   } catch (error) {
@@ -402,6 +404,7 @@ function nested<T>(at: number, size: number, readPayload: () => T | undefined): 
     end = outerEnd
     position = outerPosition
     nesting = outerNesting
+    payloadNesting--
     isBigInts = outerBigInts
     isNumbers = outerNumbers
     isMaps = outerMaps

@@ -100,7 +100,7 @@ export class Space {
     for (let i = 1; i < this.indexes.length; i++) {
       const index = this.indexes[i]!
       if (!index.definition.isUnique) continue // the primary key is a part of its keys
-      const other = index.find(keys[i]!)
+      const other = index.find(keys[i])
       if (other !== undefined && other !== before) throw boxErrors.tupleFound(index.definition.name, this.name)
     }
     return this.#replace(tuple, keys, before)

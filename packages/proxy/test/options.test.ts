@@ -1,0 +1,67 @@
+/* Scenario 37 of the design: everything that is wrong in one error, and nothing left open. */
+import { ConfigError } from '@orbweaver/iproto'
+import { describe, expect, it } from 'vitest'
+import { createProxy, type ProxyOptions } from '../src/index.js'
+import { hashOf } from './scene.js'
+
+function problemsOf(options: ProxyOptions): string[] {
+  try {
+    createProxy(options)
+    return []
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error
+    return error.problems.map(({ path }) => path).toSorted()
+  }
+}
+
+describe('createProxy', () => {
+  it('takes no options at all', () => {
+    expect(problemsOf({})).toEqual([])
+  })
+
+  it('names everything that is wrong at once', () => {
+    expect(
+      problemsOf({
+        listen: [{ host: '127.0.0.1', port: 3301 }, { host: '127.0.0.1', port: 3301 }, { host: '', port: 1 }],
+        targets: { a: { uri: 'alice:secret@localhost:3301' }, b: { uri: 'local host' }, c: { uri: 'h:1', weight: -1 } },
+        rw: 'nobody',
+        ro: ['a', 'a', 'x'],
+        credentials: { mode: 'static', users: { alice: 'short', bob: hashOf('b') } },
+        failover: { drainTimeoutMs: -5 },
+        limits: { maxInflightPerLane: 1000, clientOutSoftBytes: 10, clientOutHardBytes: 5, connectWaitMs: Number.NaN, maxClients: 0 },
+        uuid: 'mine',
+        colour: 'red',
+      } as unknown as ProxyOptions),
+    ).toEqual([
+      'colour',
+      'credentials.users.alice',
+      'failover.drainTimeoutMs',
+      'limits.clientOutSoftBytes',
+      'limits.connectWaitMs',
+      'limits.maxClients',
+      'limits.maxInflightPerLane',
+      'listen[1]',
+      'listen[2]',
+      'ro',
+      'ro[2]',
+      'rw',
+      'targets.a.uri',
+      'targets.b.uri',
+      'targets.c.weight',
+      'uuid',
+    ])
+  })
+
+  it('never shows a secret in a message', () => {
+    expect(() => createProxy({ targets: { a: { uri: 'alice:s3cret@localhost:3301' } } })).toThrow(/holds credentials/)
+    try {
+      createProxy({ targets: { a: { uri: 'alice:s3cret@localhost:3301' } } })
+    } catch (error) {
+      expect(String(error)).not.toContain('s3cret')
+    }
+  })
+
+  it('needs an address to listen on', async () => {
+    await expect(createProxy().listen()).rejects.toBeInstanceOf(ConfigError)
+  })
+})
