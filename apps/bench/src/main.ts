@@ -24,12 +24,6 @@ async function bench(args: readonly string[]): Promise<void> {
   const cases = typeof found === 'string' ? wanted.filter(({ kind }) => kind === 'codec') : wanted
   const loadBefore = currentLoad()
   const server = typeof found === 'object' ? await TarantoolServer.start(found, placement) : undefined
-  const stop = (): void => {
-    server?.stop()
-    process.exit(130)
-  }
-  process.once('SIGINT', stop)
-  process.once('SIGTERM', stop)
   const reports: CaseReport[] = []
   try {
     for (const [index, benchCase] of cases.entries()) {
@@ -55,6 +49,9 @@ async function bench(args: readonly string[]): Promise<void> {
 if (process.argv[2] === SUBJECT_FLAG) {
   serveSubject()
 } else {
+  // Whoever interrupts it still gets everything cleaned up: that is done on `exit`.
+  process.once('SIGINT', () => process.exit(130))
+  process.once('SIGTERM', () => process.exit(143))
   try {
     await bench(process.argv.slice(2))
   } catch (error) {

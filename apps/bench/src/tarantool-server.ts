@@ -23,13 +23,12 @@ export function findServer(program: string = process.env['TARANTOOL'] ?? 'tarant
 
 export class TarantoolServer {
   readonly port: number
-  readonly #child: ChildProcess
-  readonly #dir: string
+  /** Ends it at once, for it holds nothing that anybody needs, and removes its files. Harmless when repeated. */
+  readonly stop: () => void
 
-  private constructor(port: number, child: ChildProcess, dir: string) {
+  private constructor(port: number, stop: () => void) {
     this.port = port
-    this.#child = child
-    this.#dir = dir
+    this.stop = stop
   }
 
   /** Starts it and fills its space. @throws Error with what it wrote when it does not come up */
@@ -38,21 +37,21 @@ export class TarantoolServer {
     writeFileSync(join(dir, 'server.lua'), SCRIPT)
     const [command, ...args] = [...placement.prefix, program, join(dir, 'server.lua')]
     const child = spawn(command, args, { cwd: dir, stdio: ['pipe', 'pipe', 'pipe'] })
+    const stop = (): void => {
+      process.off('exit', stop)
+      child.kill('SIGKILL')
+      rmSync(dir, { recursive: true, force: true })
+    }
+    // Whatever ends the bench, also while the server is starting.
+    process.once('exit', stop)
     try {
-      const server = new TarantoolServer(await announcedPort(child), child, dir)
+      const server = new TarantoolServer(await announcedPort(child), stop)
       await server.#fill()
       return server
     } catch (error) {
-      child.kill('SIGKILL')
-      rmSync(dir, { recursive: true, force: true })
+      stop()
       throw error
     }
-  }
-
-  /** Ends it at once: it holds nothing that anybody needs. */
-  stop(): void {
-    this.#child.kill('SIGKILL')
-    rmSync(this.#dir, { recursive: true, force: true })
   }
 
   async #fill(): Promise<void> {

@@ -14,6 +14,10 @@ export interface TarantoolOptions {
   readonly cfg?: string
   /** Also listen on `iproto.sock` in `dir`; Tarantool 2.10 and newer. */
   readonly unixSocket?: boolean
+  /** Default: a free one. */
+  readonly port?: number
+  /** Listen from the first `box.cfg` on, which instances that bootstrap from each other need. Default: last of all. */
+  readonly listensFirst?: boolean
 }
 
 /** A running server. */
@@ -53,7 +57,7 @@ export function isAtLeast(major: number, minor: number): boolean {
 /** @throws Error with the server's log when it does not start */
 export async function startTarantool(options: TarantoolOptions = {}): Promise<TarantoolServer> {
   const dir = await mkdtemp(join(tmpdir(), 'orbweaver-tarantool-'))
-  const port = await freePort()
+  const port = options.port ?? (await freePort())
   const server = new Server(dir, port, options)
   try {
     await server.start()
@@ -134,13 +138,14 @@ class Server implements TarantoolServer {
 }
 
 function initScript(dir: string, uri: string, options: TarantoolOptions): string {
-  const { lua = '', walMode = 'none', cfg = '', unixSocket = false } = options
+  const { lua = '', walMode = 'none', cfg = '', unixSocket = false, listensFirst = false } = options
   // Interactive transactions on memtx need its MVCC engine.
   const mvcc = isAtLeast(2, 10) ? 'memtx_use_mvcc_engine = true,' : ''
   const listen = unixSocket ? `${uri},unix/:${dir}/iproto.sock` : uri
+  const first = listensFirst ? `listen = '${listen}',` : ''
   // It listens last: whoever gets in finds everything the script makes.
   return `
-box.cfg{work_dir = '${dir}', log = '${dir}/tarantool.log', wal_mode = '${walMode}', memtx_memory = 64 * 1024 * 1024, ${mvcc} ${cfg}}
+box.cfg{work_dir = '${dir}', log = '${dir}/tarantool.log', wal_mode = '${walMode}', memtx_memory = 64 * 1024 * 1024, ${mvcc} ${first} ${cfg}}
 ${lua}
 box.cfg{listen = '${listen}'}
 io.stdout:write('${READY}\\n')
@@ -148,7 +153,8 @@ io.stdout:flush()
 `
 }
 
-function freePort(): Promise<number> {
+/** A port of this machine nobody listens on. */
+export function freePort(): Promise<number> {
   return new Promise((resolve, reject) => {
     const probe = createServer()
     probe.once('error', reject)

@@ -1,4 +1,4 @@
-import { type Executed, OrbweaverError } from '@orbweaver/iproto'
+import { OrbweaverError } from '@orbweaver/iproto'
 
 /** How far an attempt to connect had come. */
 export type ConnectStage = 'dial' | 'greeting' | 'id' | 'auth'
@@ -86,6 +86,3 @@ export class NoSuchIndexError extends OrbweaverError {
     this.index = index
   }
 }
-
-/** One error for all requests that share a fate: which of them were written differs, the rest does not. */
-export type FateError = new (message: string, options: ErrorOptions & { executed: Executed }) => OrbweaverError

@@ -32,7 +32,7 @@ export class SharedFate {
   }
 
   of(pending: Pending): OrbweaverError {
-    if (pending.wasWritten) return (this.#written ??= this.#error('unknown'))
+    if (pending.written) return (this.#written ??= this.#error('unknown'))
     return (this.#unwritten ??= this.#error('no'))
   }
 
@@ -78,7 +78,7 @@ export function timeoutError(
   cause: OrbweaverError | undefined,
 ): RequestTimeoutError {
   const what = requestName(pending.type)
-  if (pending.wasWritten)
+  if (pending.written)
     return new RequestTimeoutError(`${what} timed out: no answer from ${peer}`, { executed: 'unknown' })
   return new RequestTimeoutError(`${what} timed out before it was sent: ${cause?.message ?? obstacle}`, {
     executed: 'no',

@@ -36,14 +36,16 @@ export interface Target {
   readonly index: number | string
 }
 
-export interface LateRequestParts {
+/** @typeParam Args - what the caller gave, apart from space and index */
+export interface LateRequestParts<Args extends readonly unknown[]> {
   readonly type: number
   readonly requestClass: RequestClass
+  readonly args: Args
   /** Builds the request for ids or names; without `target` both are 0 and mean nothing. */
-  readonly build: (space: number | string, index: number | string) => Request
+  readonly build: (space: number | string, index: number | string, args: Args) => Request
   readonly target?: Target
   /** Refuses what this peer cannot do. @throws UnsupportedFeatureError */
-  readonly check?: (peer: PeerView) => void
+  readonly check?: ((peer: PeerView) => void) | undefined
   /**
    * Whether the server shall refuse (109) when the schema has changed since the names were looked up; then it can be sent
    * again. Not inside a stream, where sending again would overtake what came behind.
@@ -51,22 +53,26 @@ export interface LateRequestParts {
   readonly checksVersion?: boolean
 }
 
-export class LateRequest implements Request {
+export class LateRequest<Args extends readonly unknown[] = readonly unknown[]> implements Request {
   readonly type: number
   readonly requestClass: RequestClass
   /** Set by `resolve`: names were looked up in a schema that may have been too old. */
   wasLookedUp = false
   /** Set by `resolve`: the version the server shall compare with its own; 0: none. */
   schemaVersion = 0
-  readonly #parts: LateRequestParts
+  readonly #parts: LateRequestParts<Args>
+  #args: Args
   /** Its body, once it has to wait: arguments are read before the method that took them returns. */
   #frozen: Buffer | undefined
-  #lastTarget = ''
+  /** The ids it was last resolved to. */
+  #lastSpace = -1
+  #lastIndex = -1
 
-  constructor(parts: LateRequestParts) {
+  constructor(parts: LateRequestParts<Args>) {
     this.type = parts.type
     this.requestClass = parts.requestClass
     this.#parts = parts
+    this.#args = parts.args
   }
 
   get target(): Target | undefined {
@@ -79,31 +85,32 @@ export class LateRequest implements Request {
    * @throws UnsupportedFeatureError, NoSuchSpaceError, NoSuchIndexError (all: nothing was sent)
    */
   resolve(peer: PeerView, schemaSeen: number): Request | undefined {
-    this.#parts.check?.(peer)
+    const { check, target, checksVersion } = this.#parts
+    check?.(peer)
     this.schemaVersion = 0
     this.wasLookedUp = false
-    const target = this.#parts.target
     if (target === undefined) return this.#for(0, 0)
     if (peer.features.has(Feature.names) || (typeof target.space === 'number' && typeof target.index === 'number')) {
       return this.#for(target.space, target.index)
     }
     const found = peer.schema.resolve(target.space, target.index, schemaSeen)
     if (found === undefined) return undefined
+    const { spaceId, indexId, version } = found
     this.wasLookedUp = true
     // The same ids twice in a row: other parts of the schema are changing, which must not hold this request up.
-    const ids = `${String(found.spaceId)}:${String(found.indexId)}`
-    if (this.#parts.checksVersion === true && ids !== this.#lastTarget) {
-      this.schemaVersion = found.version
-      // The server may refuse it, and by the time it is sent again the caller may have changed its arguments.
-      this.freeze()
+    const isNewTarget = spaceId !== this.#lastSpace || indexId !== this.#lastIndex
+    if (checksVersion === true && isNewTarget) {
+      this.schemaVersion = version
+      this.#keepArguments()
     }
-    this.#lastTarget = ids
-    return this.#for(found.spaceId, found.indexId)
+    this.#lastSpace = spaceId
+    this.#lastIndex = indexId
+    return this.#for(spaceId, indexId)
   }
 
-  /** Takes a copy of the arguments. @returns its size in bytes @throws InvalidArgumentError */
+  /** Takes a copy of the arguments, encoded. @returns its size in bytes @throws InvalidArgumentError */
   freeze(): number {
-    this.#frozen ??= encodedBody(this.#parts.build(0, 0))
+    this.#frozen ??= encodedBody(this.#parts.build(0, 0, this.#args))
     return this.#frozen.length
   }
 
@@ -111,12 +118,38 @@ export class LateRequest implements Request {
     throw new TypeError('A late request has no body before it is resolved')
   }
 
+  /** The server may refuse it, and by the time it is sent again the caller may have changed its arguments. */
+  #keepArguments(): void {
+    if (this.#frozen !== undefined) return
+    const copy = copyOfPlain(this.#args, 0)
+    if (copy === NOT_PLAIN) this.freeze()
+    else this.#args = copy as Args
+  }
+
   #for(space: number | string, index: number | string): Request {
-    if (this.#frozen === undefined) return this.#parts.build(space, index)
+    if (this.#frozen === undefined) return this.#parts.build(space, index, this.#args)
     if (this.#parts.target === undefined) return rawRequest(this.type, this.requestClass, this.#frozen)
     return new RetargetedRequest(this.type, this.requestClass, this.#frozen, space, index)
   }
 }
+
+const NOT_PLAIN = Symbol('not plain')
+
+/** A copy of nested arrays of values that cannot change; `NOT_PLAIN` when there is anything else in them. Encoding costs more. */
+function copyOfPlain(value: unknown, depth: number): unknown {
+  if (typeof value !== 'object' || value === null) return typeof value === 'function' ? NOT_PLAIN : value
+  if (!Array.isArray(value) || depth > MAX_PLAIN_DEPTH) return NOT_PLAIN
+  const copy: unknown[] = []
+  for (const element of value as unknown[]) {
+    const own = copyOfPlain(element, depth + 1)
+    if (own === NOT_PLAIN) return NOT_PLAIN
+    copy.push(own)
+  }
+  return copy
+}
+
+/** Arguments, a list of operations, an operation: deeper arrays are data and go the other way. */
+const MAX_PLAIN_DEPTH = 3
 
 /** Looks an index up in the schema of the connection, and asks for a sign of life behind it. */
 export class DescribeRequest extends LateRequest {
@@ -124,7 +157,7 @@ export class DescribeRequest extends LateRequest {
   readonly #target: Target
 
   constructor(target: Target) {
-    super({ type: RequestType.ping, requestClass: 'read', build: pingRequest })
+    super({ type: RequestType.ping, requestClass: 'read', args: [], build: pingRequest })
     this.#target = target
   }
 
@@ -205,14 +238,17 @@ function writeRef(out: BodyWriter, ref: number | string, idKey: number, nameKey:
 }
 
 function encodedBody(request: Request): Buffer {
-  const writer = new FrameWriter({ slabBytes: 512 })
-  writer.request(request, 0)
-  const frame = Buffer.concat(writer.take())
-  const header = new FrameHeader()
-  header.read(frame)
-  return frame.subarray(header.bodyStart, header.bodyEnd)
+  scratch.request(request, 0)
+  const chunks = scratch.take()
+  const frame = chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks)
+  scratchHeader.read(frame)
+  // A copy of its own: a slice would keep the whole slab for as long as the request waits.
+  return Buffer.from(frame.subarray(scratchHeader.bodyStart, scratchHeader.bodyEnd))
 }
 
+/** Used within one call only. */
+const scratch = new FrameWriter({ slabBytes: 4_096 })
+const scratchHeader = new FrameHeader()
 /** Everything a request about a space may hold besides the space and the index. */
 const COPIED_KEYS: readonly number[] = [
   Key.limit,

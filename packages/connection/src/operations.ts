@@ -30,21 +30,13 @@ import {
   replyPosition,
 } from '@orbweaver/iproto'
 import { asOrbweaverError } from './fate.js'
-import {
-  DescribeRequest,
-  frozenRequest,
-  LateRequest,
-  type PeerView,
-  requireFeature,
-  type Target,
-} from './late-request.js'
+import { DescribeRequest, frozenRequest, LateRequest, type PeerView, requireFeature } from './late-request.js'
 import { deadlineOf, refuseUnknownOptions } from './options.js'
 import { type IterateOptions, iterateRows, type Page, type PageSource, selectPagesOf } from './pages.js'
-import type { ReplySink } from './pending.js'
 import { PushedCall } from './pushed-call.js'
 import { PreparedStatement } from './sql.js'
 import { executeOf } from './sql-binds.js'
-import { type ReadReply, Repetition, UserRequest } from './user-request.js'
+import { type ReadReply, RepeatableRequest, type RepetitionHost, UserRequest } from './user-request.js'
 
 /** Options of every request. */
 export interface RequestOptions {
@@ -96,15 +88,11 @@ export interface SqlRows<Row = unknown[]> extends Omit<SqlResult, 'rows'> {
 }
 
 /** What the methods here need of a connection or stream. */
-export interface OperationsHost {
+export interface OperationsHost extends RepetitionHost {
   /** Clock of the deadlines. */
   readonly nowMs: number
   readonly requestTimeoutMs: number
   readonly decode: DecodeOptions | undefined
-  /** Whether a request whose names were refused may be sent again behind others. */
-  readonly mayResolveAgain: boolean
-  isSchemaStale(): boolean
-  send(request: Request, deadline: number, signal: AbortSignal | undefined, sink: ReplySink): void
 }
 
 /** Reads for which the peer is checked only when the request is written. */
@@ -186,7 +174,7 @@ export abstract class Operations {
     return this.#run(readFirst<T>, options, REQUEST_NAMES, 'insert', () =>
       typeof space === 'number'
         ? insertRequest(space, tuple)
-        : this.#named(RequestType.insert, 'dml', space, 0, (ref) => insertRequest(ref, tuple)),
+        : this.#named(RequestType.insert, 'dml', space, 0, [tuple], buildInsert),
     )
   }
 
@@ -199,7 +187,7 @@ export abstract class Operations {
     return this.#run(readFirst<T>, options, REQUEST_NAMES, 'replace', () =>
       typeof space === 'number'
         ? replaceRequest(space, tuple)
-        : this.#named(RequestType.replace, 'dml', space, 0, (ref) => replaceRequest(ref, tuple)),
+        : this.#named(RequestType.replace, 'dml', space, 0, [tuple], buildReplace),
     )
   }
 
@@ -212,10 +200,7 @@ export abstract class Operations {
   ): Promise<T | undefined> {
     return this.#run(readFirst<T>, options, UPDATE_NAMES, 'update', () => {
       const { index = 0, indexBase } = options
-      const rest = { key, operations, ...(indexBase === undefined ? {} : { indexBase }) }
-      return this.#named(RequestType.update, 'dml', space, index, (spaceRef, indexRef) =>
-        updateRequest({ space: spaceRef, index: indexRef, ...rest }),
-      )
+      return this.#named(RequestType.update, 'dml', space, index, [key, operations, indexBase], buildUpdate)
     })
   }
 
@@ -226,10 +211,9 @@ export abstract class Operations {
     operations: readonly UpdateOperation[],
     options: Omit<UpdateOptions, 'index'> = NO_OPTIONS,
   ): Promise<void> {
-    return this.#run(readNothing, options, UPSERT_NAMES, 'upsert', () => {
-      const rest = { tuple, operations, ...(options.indexBase === undefined ? {} : { indexBase: options.indexBase }) }
-      return this.#named(RequestType.upsert, 'dml', space, 0, (ref) => upsertRequest({ space: ref, ...rest }))
-    })
+    return this.#run(readNothing, options, UPSERT_NAMES, 'upsert', () =>
+      this.#named(RequestType.upsert, 'dml', space, 0, [tuple, operations, options.indexBase], buildUpsert),
+    )
   }
 
   /** @returns the deleted row, or undefined when no row has this key */
@@ -239,9 +223,7 @@ export abstract class Operations {
     options: IndexOptions = NO_OPTIONS,
   ): Promise<T | undefined> {
     return this.#run(readFirst<T>, options, INDEX_NAMES, 'delete', () =>
-      this.#named(RequestType.delete, 'dml', space, options.index ?? 0, (spaceRef, indexRef) =>
-        deleteRequest({ space: spaceRef, index: indexRef, key }),
-      ),
+      this.#named(RequestType.delete, 'dml', space, options.index ?? 0, [key], buildDelete),
     )
   }
 
@@ -338,36 +320,28 @@ export abstract class Operations {
   ): Promise<T> {
     const { host } = this
     const promise = new Promise<unknown>(keepSettlers)
-    const sink = new UserRequest<T>(settlers.resolve, settlers.reject, read, options.decode ?? host.decode)
+    const { resolve, reject } = settlers
     try {
       if (options !== NO_OPTIONS && names !== undefined) refuseUnknownOptions(options, names, method)
       const deadline = deadlineOf(host.nowMs, options.timeout, host.requestTimeoutMs)
-      sink.onPush = options.onPush
-      const request = build()
-      if (request instanceof LateRequest || options.idempotent === true) {
-        this.#sendRepeatable(request, deadline, options, sink)
+      const { signal, idempotent: isIdempotent = false } = options
+      const decode = options.decode ?? host.decode
+      let request = build()
+      let sink: UserRequest<T>
+      if (request instanceof LateRequest || isIdempotent) {
+        if (isIdempotent) request = frozenRequest(request).request
+        const repeatable = new RepeatableRequest<T>(resolve, reject, read, decode)
+        repeatable.repetition = { host, request, deadline, signal, isIdempotent }
+        sink = repeatable
       } else {
-        host.send(request, deadline, options.signal, sink)
+        sink = new UserRequest<T>(resolve, reject, read, decode)
       }
+      sink.onPush = options.onPush
+      host.send(request, deadline, signal, sink)
     } catch (error) {
-      sink.failed(asOrbweaverError(error))
+      reject(asOrbweaverError(error))
     }
     return promise as Promise<T>
-  }
-
-  #sendRepeatable<T>(first: Request, deadline: number, options: RequestOptions, sink: UserRequest<T>): void {
-    const { host } = this
-    const { signal, idempotent = false } = options
-    const request = idempotent ? frozenRequest(first).request : first
-    sink.repetition = new Repetition({
-      request,
-      send: (again, to) => host.send(again, deadline, signal, to),
-      target: request instanceof LateRequest ? request.target : undefined,
-      isSchemaStale: () => host.isSchemaStale(),
-      mayResolveAgain: host.mayResolveAgain,
-      isIdempotent: idempotent,
-    })
-    host.send(request, deadline, signal, sink)
   }
 
   #pageSource(options: RequestOptions): PageSource {
@@ -387,47 +361,79 @@ export abstract class Operations {
     // Most selects are by id and key alone: they need none of what follows.
     if (options === NO_OPTIONS && typeof space === 'number' && !fetchPosition) return selectRequest({ space, key })
     const { index = 0, iterator, offset, limit, after } = options
-    const rest = {
-      key,
-      fetchPosition,
-      ...(iterator === undefined ? {} : { iterator }),
-      ...(offset === undefined ? {} : { offset }),
-      ...(limit === undefined ? {} : { limit }),
-      ...(after === undefined ? {} : { after }),
-    }
     const check = fetchPosition || after !== undefined ? requirePagination : undefined
-    return this.#named(
-      RequestType.select,
-      'read',
-      space,
-      index,
-      (spaceRef, indexRef) => selectRequest({ space: spaceRef, index: indexRef, ...rest }),
-      check,
-    )
+    const args: SelectArgs = [key, iterator, offset, limit, after, fetchPosition]
+    return this.#named(RequestType.select, 'read', space, index, args, buildSelect, check)
   }
 
   /** By numbers at once; by names, or with something to check, when the peer is known. */
-  #named(
+  #named<Args extends readonly unknown[]>(
     type: number,
     requestClass: RequestClass,
     space: SpaceRef,
     index: IndexRef,
-    build: (space: SpaceRef, index: IndexRef) => Request,
+    args: Args,
+    build: (space: SpaceRef, index: IndexRef, args: Args) => Request,
     check?: PeerCheck,
   ): Request {
-    if (typeof space === 'number' && typeof index === 'number' && check === undefined) return build(space, index)
-    if (space === '' || index === '')
+    if (typeof space === 'number' && typeof index === 'number' && check === undefined) return build(space, index, args)
+    if (space === '' || index === '') {
       throw new InvalidArgumentError(`The ${space === '' ? 'space' : 'index'} name is empty`)
-    const target: Target = { space, index }
-    return new LateRequest({
-      type,
-      requestClass,
-      build,
-      target,
-      checksVersion: this.host.mayResolveAgain,
-      ...(check === undefined ? {} : { check }),
-    })
+    }
+    const checksVersion = this.host.mayResolveAgain
+    return new LateRequest<Args>({ type, requestClass, args, build, target: { space, index }, checksVersion, check })
   }
+}
+
+// Arguments beside space and index, in the order of the lists that `#named` is given.
+
+type Tuple = readonly unknown[] | RawValue
+
+function buildInsert(space: SpaceRef, _index: IndexRef, [tuple]: readonly [Tuple]): Request {
+  return insertRequest(space, tuple)
+}
+
+function buildReplace(space: SpaceRef, _index: IndexRef, [tuple]: readonly [Tuple]): Request {
+  return replaceRequest(space, tuple)
+}
+
+function buildDelete(space: SpaceRef, index: IndexRef, [key]: readonly [readonly unknown[]]): Request {
+  return deleteRequest({ space, index, key })
+}
+
+type UpdateArgs<First> = readonly [First, operations: readonly UpdateOperation[], indexBase: 0 | 1 | undefined]
+
+function buildUpdate(space: SpaceRef, index: IndexRef, args: UpdateArgs<readonly unknown[]>): Request {
+  const [key, operations, indexBase] = args
+  return updateRequest({ space, index, key, operations, ...(indexBase === undefined ? {} : { indexBase }) })
+}
+
+function buildUpsert(space: SpaceRef, _index: IndexRef, args: UpdateArgs<readonly unknown[]>): Request {
+  const [tuple, operations, indexBase] = args
+  return upsertRequest({ space, tuple, operations, ...(indexBase === undefined ? {} : { indexBase }) })
+}
+
+type SelectArgs = readonly [
+  key: readonly unknown[],
+  iterator: SelectOptions['iterator'],
+  offset: number | undefined,
+  limit: number | undefined,
+  after: SelectOptions['after'],
+  fetchPosition: boolean,
+]
+
+function buildSelect(space: SpaceRef, index: IndexRef, args: SelectArgs): Request {
+  const [key, iterator, offset, limit, after, fetchPosition] = args
+  return selectRequest({
+    space,
+    index,
+    key,
+    fetchPosition,
+    ...(iterator === undefined ? {} : { iterator }),
+    ...(offset === undefined ? {} : { offset }),
+    ...(limit === undefined ? {} : { limit }),
+    ...(after === undefined ? {} : { after }),
+  })
 }
 
 function readRows<T>(reply: Reply, decode: DecodeOptions | undefined): T[] {

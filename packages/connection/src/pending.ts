@@ -59,6 +59,8 @@ export class Pending implements PendingRequest {
   readonly signal: AbortSignal | undefined
   readonly pin: SessionPin | undefined
   stage: PendingStage = 'waiting'
+  /** Stays true after the end. */
+  written = false
   /** 0 until it is encoded. */
   sync = 0
   /** Size of its frame once encoded, of its body while it waits. */
@@ -80,13 +82,6 @@ export class Pending implements PendingRequest {
     this.signal = options.signal
     this.pin = options.pin
   }
-
-  get written(): boolean {
-    return this.wasWritten
-  }
-
-  /** Stays true after the end. */
-  wasWritten = false
 
   abandon(cause: OrbweaverError): void {
     this.#owner.abandon(this, cause)

@@ -406,7 +406,7 @@ export class RequestFlow implements PendingOwner {
     for (const pending of unflushed) {
       if (pending.stage !== 'encoded') continue
       pending.stage = 'written'
-      pending.wasWritten = true
+      pending.written = true
     }
     this.writes += 1
     this.bytesWritten += bytes
@@ -481,7 +481,7 @@ export class RequestFlow implements PendingOwner {
   }
 
   #abortedBy(pending: Pending, reason: unknown): void {
-    const error = abortedError(pending.type, reason, pending.wasWritten)
+    const error = abortedError(pending.type, reason, pending.written)
     if (!this.#settle(pending)) return
     this.ended.aborted += 1
     this.#fail(pending, error)

@@ -23,7 +23,8 @@ export function executeOf(statement: string | number, binds: readonly unknown[])
   return new LateRequest({
     type: RequestType.execute,
     requestClass: 'sql',
-    build: () => executeRequest(statement, binds),
+    args: [binds] as const,
+    build: (_space, _index, [values]) => executeRequest(statement, values),
     check: (peer) => refuseExtensionBinds(peer, binds),
   })
 }
@@ -33,7 +34,7 @@ export function executeOf(statement: string | number, binds: readonly unknown[])
  * before 2.10 takes them.
  * @throws UnsupportedFeatureError naming the bind
  */
-export function refuseExtensionBinds(peer: PeerView, binds: readonly unknown[]): void {
+function refuseExtensionBinds(peer: PeerView, binds: readonly unknown[]): void {
   if (versionNumber(peer.version) >= FIRST_SAFE_VERSION) return
   const at = binds.findIndex((bind) => holdsExtension(bind, 0))
   if (at < 0) return

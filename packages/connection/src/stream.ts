@@ -256,6 +256,7 @@ function needingIsSync(request: Request): Request {
   return new LateRequest({
     type: request.type,
     requestClass: request.requestClass,
+    args: [],
     build: () => request,
     check: (peer) => requireFeature(peer, Feature.isSync, 'isSync'),
   })

@@ -19,7 +19,6 @@ export type ReadReply<T> = (reply: Reply, decode: DecodeOptions | undefined) => 
 
 export class UserRequest<T> implements ReplySink {
   onPush: ((value: unknown) => void) | undefined
-  repetition: Repetition | undefined
   readonly #resolve: (value: T) => void
   readonly #reject: (error: OrbweaverError) => void
   readonly #read: ReadReply<T>
@@ -49,9 +48,7 @@ export class UserRequest<T> implements ReplySink {
   }
 
   failed(error: OrbweaverError): void {
-    const repetition = this.repetition
-    if (repetition === undefined) this.#reject(error)
-    else if (!repetition.again(error, this)) this.#reject(repetition.explain(error))
+    this.#reject(error)
   }
 
   push(reply: Reply): void {
@@ -71,67 +68,75 @@ export class UserRequest<T> implements ReplySink {
   }
 }
 
-export interface RepetitionParts {
-  readonly request: Request
-  /** Sends the same request again with the deadline it had. */
-  readonly send: (request: Request, sink: ReplySink) => void
-  /** Names that were looked up in the schema. */
-  readonly target: Target | undefined
-  /** Whether a newer schema than the one used is known by now. */
-  readonly isSchemaStale: () => boolean
+/** Where a request is sent again. */
+export interface RepetitionHost {
   /** Whether refused names may be looked up and sent again: not inside a stream. */
   readonly mayResolveAgain: boolean
+  /** Whether a newer schema than the one used is known by now. */
+  isSchemaStale(): boolean
+  send(request: Request, deadline: number, signal: AbortSignal | undefined, sink: ReplySink): void
+}
+
+export interface Repetition {
+  readonly host: RepetitionHost
+  readonly request: Request
+  /** Holds for all repetitions together. */
+  readonly deadline: number
+  readonly signal: AbortSignal | undefined
   /** The caller declared that running it twice does no harm. */
   readonly isIdempotent: boolean
 }
 
 /**
- * The two reasons to send a request again: the server refused names that had been looked up in an older schema (it surely
- * did nothing), or the connection broke and the caller declared the request repeatable. Both are bounded.
+ * A request that may be sent again, for one of two reasons: the server refused names that had been looked up in an older
+ * schema (it surely did nothing), or the connection broke and the caller declared the request repeatable. Both are bounded.
  */
-export class Repetition {
-  readonly #parts: RepetitionParts
+export class RepeatableRequest<T> extends UserRequest<T> {
+  repetition: Repetition | undefined
   #resolutions = 0
   #isRepeated = false
 
-  constructor(parts: RepetitionParts) {
-    this.#parts = parts
+  override failed(error: OrbweaverError): void {
+    const { repetition } = this
+    if (repetition === undefined) {
+      super.failed(error)
+      return
+    }
+    const { host, request, deadline, signal } = repetition
+    if (this.#isWorthResolving(error, repetition) || this.#isWorthRepeating(error, repetition)) {
+      host.send(request, deadline, signal, this)
+    } else {
+      super.failed(request instanceof LateRequest ? explained(error, request.target) : error)
+    }
   }
 
-  again(error: OrbweaverError, sink: ReplySink): boolean {
-    if (!this.#isWorthResolving(error) && !this.#isWorthRepeating(error)) return false
-    this.#parts.send(this.#parts.request, sink)
-    return true
-  }
-
-  /** The server's words about an unknown id as the error about the name it stood for. */
-  explain(error: OrbweaverError): OrbweaverError {
-    const { target } = this.#parts
-    if (target === undefined || !(error instanceof BoxError)) return error
-    if (error.boxCode === ErrorCode.noSuchSpace && typeof target.space === 'string')
-      return new NoSuchSpaceError(target.space, { cause: error })
-    const isIndexMissing = error.boxCode === ErrorCode.noSuchIndexId || error.boxCode === ErrorCode.noSuchIndexName
-    if (isIndexMissing && typeof target.index === 'string')
-      return new NoSuchIndexError(String(target.space), target.index, { cause: error })
-    return error
-  }
-
-  #isWorthResolving(error: OrbweaverError): boolean {
-    const { request, mayResolveAgain, isSchemaStale } = this.#parts
-    if (!(request instanceof LateRequest) || !request.wasLookedUp || !mayResolveAgain || !(error instanceof BoxError))
-      return false
+  #isWorthResolving(error: OrbweaverError, { host, request }: Repetition): boolean {
+    if (!(error instanceof BoxError) || !(request instanceof LateRequest)) return false
+    if (!request.wasLookedUp || !host.mayResolveAgain) return false
     const { boxCode } = error
-    if (boxCode !== ErrorCode.wrongSchemaVersion && !(NAME_ERRORS.has(boxCode) && isSchemaStale())) return false
+    if (boxCode !== ErrorCode.wrongSchemaVersion && !(NAME_ERRORS.has(boxCode) && host.isSchemaStale())) return false
     this.#resolutions += 1
     return this.#resolutions <= MAX_RESOLUTIONS
   }
 
-  #isWorthRepeating(error: OrbweaverError): boolean {
-    if (!this.#parts.isIdempotent || this.#isRepeated) return false
+  #isWorthRepeating(error: OrbweaverError, { isIdempotent }: Repetition): boolean {
+    if (!isIdempotent || this.#isRepeated) return false
     if (!(error instanceof ConnectionLostError) || error.executed !== 'unknown') return false
     this.#isRepeated = true
     return true
   }
+}
+
+/** The server's words about an unknown id as the error about the name it stood for. */
+function explained(error: OrbweaverError, target: Target | undefined): OrbweaverError {
+  if (target === undefined || !(error instanceof BoxError)) return error
+  const { space, index } = target
+  if (error.boxCode === ErrorCode.noSuchSpace && typeof space === 'string') {
+    return new NoSuchSpaceError(space, { cause: error })
+  }
+  const isIndexMissing = error.boxCode === ErrorCode.noSuchIndexId || error.boxCode === ErrorCode.noSuchIndexName
+  if (isIndexMissing && typeof index === 'string') return new NoSuchIndexError(String(space), index, { cause: error })
+  return error
 }
 
 /** The answer came, so the request ran, whatever became of its data. */

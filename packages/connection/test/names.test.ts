@@ -253,6 +253,24 @@ describe('Names on a server that does not', () => {
     expect(await clock.run(inserted)).toEqual(['users', 0, [1]])
   })
 
+  it.each([
+    ['plain values', () => [1, ['x']], (tuple: unknown[]) => (tuple[1] as unknown[]).push('changed')],
+    ['a map', () => [1, { a: 1 }], (tuple: unknown[]) => Object.assign(tuple[1] as object, { a: 'changed' })],
+    ['bytes', () => [1, Buffer.from('x')], (tuple: unknown[]) => (tuple[1] as Buffer).fill(0)],
+  ])('that are refused and sent again go with the arguments they had: %s', async (_name, make, change) => {
+    const { clock, peer, connection, server } = await served()
+    server.create('users')
+    await clock.run(connection.insert('users', [0]))
+    // Somebody else's migration: the next request is refused for its schema version.
+    server.create('noise')
+    const tuple = make()
+    const inserted = connection.insert('users', tuple)
+    tuple[0] = 2
+    change(tuple)
+    expect(await clock.run(inserted)).toEqual(['users', 0, make()])
+    expect(peer.requestsOf(RequestType.insert)).toHaveLength(3)
+  })
+
   it('wait for the schema within the timeout of their request', async () => {
     const { clock, peer, connection } = await connected({ version: '2.6.0' })
     peer.handle(RequestType.select, () => undefined)

@@ -10,7 +10,7 @@ import type { ClientHost } from './client-host.js'
 import { ClientSql, type SqlHost, type SqlVerdict } from './client-sql.js'
 import { proxyErrors } from './errors.js'
 import type { GateMember } from './gate.js'
-import type { Lane, LaneAnswer, LaneMember } from './lane.js'
+import { type Lane, type LaneAnswer, type LaneMember, patchSchemaVersion } from './lane.js'
 import type { LaneGroup, LaneWaiter } from './lane-group.js'
 import type { Login } from './login.js'
 import { errorReply, okReply, readdressed, type SyncHalves } from './reply.js'
@@ -252,6 +252,8 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
     if (kindOf(request.type) === Kind.prepare) this.#sql.sending(request, lane)
     if (request.streamId !== 0) this.streams.bind(request, lane)
     this.#count(request, lane)
+    // The client knows the master's numbers only.
+    if (request.isRead && request.schemaVersion !== 0) request.schemaVersion = lane.target.schemaVersion
     lane.submit(request, this)
     this.#leaveIfDone()
     if (this.#isWaiting) return false
@@ -382,6 +384,8 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
     if (!rules.isEnabled || this.#pin !== undefined) return undefined
     if (this.#onLane > 0 || clock.now() - this.#lastWriteAt < rules.readAfterWriteMs) return undefined
     if (!rules.isRead(head.type, head.body, this.#sql.textOf(head))) return undefined
+    // A schema version that is not the master's is for the master to refuse.
+    if (head.schemaVersion !== 0 && head.schemaVersion !== this.#host.rw?.schemaVersion) return undefined
     return this.#host.readTarget(this.#onReadLane > 0 ? this.#readLane : undefined, this.session.features)
   }
 
@@ -726,6 +730,7 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
   // ---- what lanes say -----------------------------------------------------------------------------------------------
 
   replied(frame: Buffer, answer: LaneAnswer): void {
+    if ((answer.flags & SlotFlag.rw) === 0) patchSchemaVersion(frame, this.#host.schemaVersion)
     if (answer.isFinal) this.#settled(answer)
     else this.#host.counters.pushes++
     if (patchReplySync(frame, answer.syncHigh, answer.syncLow)) this.#reply([frame])
@@ -734,6 +739,7 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
 
   repliedLarge(head: Buffer, answer: LaneAnswer): LargeFrame {
     patchReplySync(head, answer.syncHigh, answer.syncLow)
+    if ((answer.flags & SlotFlag.rw) === 0) patchSchemaVersion(head, this.#host.schemaVersion)
     const { isFinal, lane, flags } = answer
     const settle = (): void => {
       if (isFinal) this.#settled({ lane, flags })

@@ -91,8 +91,6 @@ export class Lane implements ChannelSink {
   /** Instants on the clock. */
   lastReceivedAt: number
   lastUsedAt: number
-  /** The schema version of the last reply, for replies that the proxy makes itself. */
-  schemaVersion = 1
 
   constructor(id: number, channel: FrameChannel, owner: LaneOwner) {
     this.id = id
@@ -419,7 +417,7 @@ export class Lane implements ChannelSink {
       this.#answer.status = uint32At(frame, 8)
       generation = uint32At(frame, 14)
       number = uint32At(frame, 18)
-      this.schemaVersion = uint32At(frame, frame[23] === 0xcf ? 28 : 24)
+      this.#owner.target.schemaVersion = schemaVersionAt(frame)
     } else {
       const header = this.#header
       try {
@@ -496,6 +494,25 @@ function hasFixedLayout(frame: Buffer): boolean {
     frame[12] === 0x01 &&
     frame[13] === 0xcf
   )
+}
+
+/* Behind the sync: 05 ce <u32> on 2.x, 05 cf <u64> on 3.x. */
+function schemaVersionAt(frame: Buffer): number {
+  return uint32At(frame, frame[23] === 0xcf ? 28 : 24)
+}
+
+/**
+ * Overwrites the schema version of a reply in place: a client must see one server's numbers, whoever answered.
+ * A frame of another layout stays as it is.
+ */
+export function patchSchemaVersion(frame: Buffer, schemaVersion: number): void {
+  if (!hasFixedLayout(frame) || frame[22] !== 0x05) return
+  if (frame[23] === 0xcf) {
+    frame.writeUInt32BE(0, 24)
+    frame.writeUInt32BE(schemaVersion >>> 0, 28)
+  } else if (frame[23] === 0xce) {
+    frame.writeUInt32BE(schemaVersion >>> 0, 24)
+  }
 }
 
 function uint32At(bytes: Buffer, at: number): number {

@@ -123,7 +123,9 @@ export const DEFAULT_LIMITS: ResolvedLimits = {
 
 /** A value of a configuration in a message about it. */
 export function shown(value: unknown): string {
-  return typeof value === 'number' || typeof value === 'string' || value === null ? String(value) : `a value of type ${typeof value}`
+  return typeof value === 'number' || typeof value === 'string' || value === null
+    ? String(value)
+    : `a value of type ${typeof value}`
 }
 
 /** The limits with their defaults; what is wrong with them goes to `problems`. */

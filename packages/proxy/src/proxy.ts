@@ -115,7 +115,6 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
   readonly logins: Logins
   readonly authenticator: Authenticator
   isPauseFull = false
-  schemaVersion = 1
   readonly #options: ResolvedOptions
   readonly #targets = new Map<string, Target>()
   readonly #clients = new Map<ClientSession, Client>()
@@ -135,6 +134,7 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
   #closed: Promise<void> | undefined
   #whenEmpty: (() => void) | undefined
   #turn = 0
+  #lastSchemaVersion = 1
 
   constructor(options: ResolvedOptions) {
     const { limits, environment } = options
@@ -318,6 +318,13 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
 
   get rw(): Target | undefined {
     return this.#rw
+  }
+
+  get schemaVersion(): number {
+    const version = this.#rw?.schemaVersion ?? 0
+    // Never 0: a client takes that for "not known", and anything else it has not seen for a change.
+    if (version !== 0) this.#lastSchemaVersion = version
+    return this.#lastSchemaVersion
   }
 
   get forwardUnknown(): boolean {

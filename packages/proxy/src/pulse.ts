@@ -15,8 +15,6 @@ export interface PulseHost {
   readonly limits: ResolvedLimits
   readonly gate: Gate
   isPauseFull: boolean
-  schemaVersion: number
-  readonly rw: Target | undefined
   targets(): readonly Target[]
   clients(): Iterable<Client>
 }
@@ -75,7 +73,6 @@ export class Pulse {
     let isLoaded = group.lanes.length > 0
     for (const lane of [...group.lanes]) {
       if (lane.pulse(now) > 0) group.target.monitorSuspect(true)
-      if (group.target === this.#host.rw) this.#host.schemaVersion = lane.schemaVersion
       if (isIdle(lane, now, this.#host.limits.laneIdleMs)) lane.drainAndClose(new Error('it was idle'))
       if (lane.slots.usedBytes < LOADED_BYTES && lane.channel.pendingBytes < LOADED_UNWRITTEN_BYTES) isLoaded = false
     }

@@ -16,7 +16,7 @@ export class QueuedRequest implements SyncHalves {
   readonly syncLow: number
   /** The client's; 0 for none. */
   readonly streamId: bigint | number
-  readonly schemaVersion: number
+  schemaVersion: number
   readonly body: Buffer
   /** Instant on the clock. */
   readonly arrivedAt: number

@@ -56,6 +56,8 @@ export class Target implements MonitorOwner {
   isReadonly: boolean | undefined
   term: number | undefined
   lastFailure: string | undefined
+  /** Of its last reply; 0 before the first. */
+  schemaVersion = 0
 
   constructor(name: string, definition: { address: Address; weight: number }, owner: TargetOwner) {
     this.name = name

@@ -21,21 +21,24 @@ describe('LaneWriter', () => {
     [127, 0xffff_ffff, 0xffff_ffff, 1, 0],
     [10, 3, 4, 0, 80],
     [10, 3, 4, 0xffff_fffe, 2 ** 40 + 5],
-  ])('writes type %i, generation %i, slot %i, stream %i and schema version %i', (type, generation, slot, stream, schema) => {
-    const writer = new LaneWriter()
-    const body = Buffer.from('810801', 'hex')
-    const bytes = writer.append(type, generation, slot, stream, schema, body)
-    expect(writer.pendingBytes).toBe(bytes)
-    const [frame] = framesOf(writer.take())
-    expect(frame!.header).toMatchObject({
-      type,
-      syncHigh: generation,
-      syncLow: slot,
-      streamId: stream,
-      schemaVersion: schema === 0 ? undefined : schema,
-    })
-    expect(frame!.body).toEqual(body)
-  })
+  ])(
+    'writes type %i, generation %i, slot %i, stream %i and schema version %i',
+    (type, generation, slot, stream, schema) => {
+      const writer = new LaneWriter()
+      const body = Buffer.from('810801', 'hex')
+      const bytes = writer.append(type, generation, slot, stream, schema, body)
+      expect(writer.pendingBytes).toBe(bytes)
+      const [frame] = framesOf(writer.take())
+      expect(frame!.header).toMatchObject({
+        type,
+        syncHigh: generation,
+        syncLow: slot,
+        streamId: stream,
+        schemaVersion: schema === 0 ? undefined : schema,
+      })
+      expect(frame!.body).toEqual(body)
+    },
+  )
 
   it('joins small requests into one chunk and passes large bodies on uncopied', () => {
     const writer = new LaneWriter()

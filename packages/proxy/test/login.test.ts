@@ -72,7 +72,9 @@ describe('a login', () => {
   it('cannot be made with the stored hash alone', async () => {
     start()
     const client = await scene.client()
-    const forged = await client.ask(authRequest('alice', 'chap-sha1', chapSha1FromHash1(client.salt, hash2Of('secret'))))
+    const forged = await client.ask(
+      authRequest('alice', 'chap-sha1', chapSha1FromHash1(client.salt, hash2Of('secret'))),
+    )
     expect(forged.error.boxCode).toBe(47)
     const real = await client.ask(authRequest('alice', 'chap-sha1', chapSha1FromHash1(client.salt, hash1Of('secret'))))
     expect(real.type).toBe(0)
@@ -115,8 +117,16 @@ describe('a login', () => {
   it.each<[string, Buffer, number]>([
     ['without a body', Buffer.alloc(0), 69],
     ['without a tuple', Buffer.from('8123a5616c696365', 'hex'), 69],
-    ['of an unknown method', Buffer.concat([Buffer.from('8223a5616c69636521', 'hex'), encodeValue(['ldap', 'x'])]), 249],
-    ['with a proof of another size', Buffer.concat([Buffer.from('8223a5616c69636521', 'hex'), encodeValue(['chap-sha1', 'x'])]), 251],
+    [
+      'of an unknown method',
+      Buffer.concat([Buffer.from('8223a5616c69636521', 'hex'), encodeValue(['ldap', 'x'])]),
+      249,
+    ],
+    [
+      'with a proof of another size',
+      Buffer.concat([Buffer.from('8223a5616c69636521', 'hex'), encodeValue(['chap-sha1', 'x'])]),
+      251,
+    ],
     ['with one element', Buffer.concat([Buffer.from('8223a5616c69636521', 'hex'), encodeValue(['chap-sha1'])]), 20],
     ['that is no map', Buffer.of(0x91, 0x01), 20],
   ])('%s is answered with the code of a server', async (_name, body, code) => {
@@ -149,7 +159,13 @@ describe('confirming a login at the storage', () => {
   })
 
   it('asks nobody under `never`, and within its time under `ttl`', async () => {
-    start({ credentials: { mode: 'static', users: { alice: Buffer.from(hash2Of('secret')).toString('base64') }, verify: 'ttl' } })
+    start({
+      credentials: {
+        mode: 'static',
+        users: { alice: Buffer.from(hash2Of('secret')).toString('base64') },
+        verify: 'ttl',
+      },
+    })
     await scene.login()
     scene.peer().users = { alice: 'changed' }
     const second = await scene.client()

@@ -25,7 +25,10 @@ describe('a request', () => {
     )
     for (const { error } of answers) {
       expect([error.boxCode, error.fields.get('sent'), error.fields.get('proxy'), error.fields.get('target')]).toEqual([
-        77, true, 'lane_lost', 'a',
+        77,
+        true,
+        'lane_lost',
+        'a',
       ])
       expect(error.message).toMatch(/^Connection is not established: /)
       expect(executedOf('dml', error.boxCode, error.fields)).toBe('unknown')

@@ -22,13 +22,23 @@ describe('createProxy', () => {
   it('names everything that is wrong at once', () => {
     expect(
       problemsOf({
-        listen: [{ host: '127.0.0.1', port: 3301 }, { host: '127.0.0.1', port: 3301 }, { host: '', port: 1 }],
+        listen: [
+          { host: '127.0.0.1', port: 3301 },
+          { host: '127.0.0.1', port: 3301 },
+          { host: '', port: 1 },
+        ],
         targets: { a: { uri: 'alice:secret@localhost:3301' }, b: { uri: 'local host' }, c: { uri: 'h:1', weight: -1 } },
         rw: 'nobody',
         ro: ['a', 'a', 'x'],
         credentials: { mode: 'static', users: { alice: 'short', bob: hashOf('b') } },
         failover: { drainTimeoutMs: -5 },
-        limits: { maxInflightPerLane: 1000, clientOutSoftBytes: 10, clientOutHardBytes: 5, connectWaitMs: Number.NaN, maxClients: 0 },
+        limits: {
+          maxInflightPerLane: 1000,
+          clientOutSoftBytes: 10,
+          clientOutHardBytes: 5,
+          connectWaitMs: Number.NaN,
+          maxClients: 0,
+        },
         uuid: 'mine',
         colour: 'red',
       } as unknown as ProxyOptions),

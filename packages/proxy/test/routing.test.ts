@@ -37,7 +37,10 @@ function bodyOf(request: Request): Buffer {
 }
 
 function mapOf(...entries: [key: number, value: unknown][]): Buffer {
-  return Buffer.concat([Buffer.of(0x80 + entries.length), ...entries.flatMap(([key, value]) => [encodeValue(key), encodeValue(value)])])
+  return Buffer.concat([
+    Buffer.of(0x80 + entries.length),
+    ...entries.flatMap(([key, value]) => [encodeValue(key), encodeValue(value)]),
+  ])
 }
 
 describe('peekKey', () => {
@@ -107,15 +110,19 @@ describe('what changes a session', () => {
     ['/* a */ -- b\n SET SESSION "x" = 1', true],
     ['UPDATE "_session_settings" SET "value" = true', true],
     ['SELECT * FROM "_session_settings"', false],
-    ['INSERT INTO t VALUES (\'SET SESSION\')', false],
+    ["INSERT INTO t VALUES ('SET SESSION')", false],
     ['SELECT 1', false],
   ])('%s: %s', (text, changes) => {
     expect(changesSession(text)).toBe(changes)
   })
 
   it('is DML on the settings, by number or name, however the body hides it', () => {
-    expect(isSessionSettingsDml(bodyOf(updateRequest({ space: 380, key: ['x'], operations: [['=', 1, true]] })))).toBe(true)
-    expect(isSessionSettingsDml(bodyOf(updateRequest({ space: '_session_settings', key: ['x'], operations: [] })))).toBe(true)
+    expect(isSessionSettingsDml(bodyOf(updateRequest({ space: 380, key: ['x'], operations: [['=', 1, true]] })))).toBe(
+      true,
+    )
+    expect(
+      isSessionSettingsDml(bodyOf(updateRequest({ space: '_session_settings', key: ['x'], operations: [] }))),
+    ).toBe(true)
     expect(isSessionSettingsDml(bodyOf(insertRequest(512, [380])))).toBe(false)
     expect(isSessionSettingsDml(mapOf([Key.spaceId, 512], [Key.tuple, []], [Key.spaceId, 380]))).toBe(true)
     expect(isSessionSettingsDml(Buffer.alloc(0))).toBe(false)
@@ -133,7 +140,7 @@ describe('what changes a session', () => {
 
   it('is not the start of a transaction', () => {
     expect(startsTransaction('start transaction')).toBe(true)
-    expect(startsTransaction('SELECT \'START TRANSACTION\'')).toBe(false)
+    expect(startsTransaction("SELECT 'START TRANSACTION'")).toBe(false)
   })
 })
 

@@ -4,7 +4,7 @@ import { ScriptedPeer, type ScriptedPeerOptions, VirtualClock } from '@orbweaver
 import {
   authRequest,
   BodyReader,
-  BoxError,
+  type BoxError,
   chapSha1,
   FrameHeader,
   FrameReader,
@@ -26,6 +26,8 @@ export function hashOf(password: string): string {
 export interface SceneOptions extends Omit<ProxyOptions, 'targets' | 'environment'> {
   /** Scripted servers by name; default one, `a`. */
   readonly peers?: Readonly<Record<string, Partial<ScriptedPeerOptions>>>
+  /** Further targets by name, made by the test. */
+  readonly others?: Readonly<Record<string, () => Transport>>
 }
 
 /** Users that exist at every scripted server, with their passwords. */
@@ -39,7 +41,7 @@ export class Scene {
   readonly #connections: Connection[] = []
 
   constructor(options: SceneOptions = {}) {
-    const { peers = { a: {} }, ...rest } = options
+    const { peers = { a: {} }, others = {}, ...rest } = options
     for (const [name, peer] of Object.entries(peers)) {
       this.peers[name] = new ScriptedPeer({ clock: this.clock, version: '3.2.1', users: PASSWORDS, ...peer })
     }
@@ -50,7 +52,10 @@ export class Scene {
         users: Object.fromEntries(Object.entries(PASSWORDS).map(([user, password]) => [user, hashOf(password)])),
       },
       ...rest,
-      targets: Object.fromEntries(Object.entries(this.peers).map(([name, peer]) => [name, { uri: peer.address }])),
+      targets: {
+        ...Object.fromEntries(Object.entries(this.peers).map(([name, peer]) => [name, { uri: peer.address }])),
+        ...Object.fromEntries(Object.entries(others).map(([name, connect]) => [name, { uri: { connect } }])),
+      },
       environment: { clock: this.clock, random: () => 0.5 },
     })
   }
@@ -141,7 +146,12 @@ export class RawClient {
   }
 
   /** Sends one request. @param sync - any 64-bit number; default a new one */
-  send(request: Request, sync: number | bigint = ++this.#lastSync, streamId: number | bigint = 0, schemaVersion = 0): void {
+  send(
+    request: Request,
+    sync: number | bigint = ++this.#lastSync,
+    streamId: number | bigint = 0,
+    schemaVersion = 0,
+  ): void {
     this.transport.write(frameOf(request, sync, streamId, schemaVersion))
   }
 
@@ -160,7 +170,9 @@ export class RawClient {
   /** Waits for the final reply with a sync. */
   async reply(sync: number | bigint): Promise<Received> {
     const find = (): Received | undefined =>
-      this.received.find((reply) => reply.sync === sync && reply.type !== RequestType.chunk && reply.type !== RequestType.event)
+      this.received.find(
+        (reply) => reply.sync === sync && reply.type !== RequestType.chunk && reply.type !== RequestType.event,
+      )
     await this.#clock.until(() => find() !== undefined || this.isEnded)
     const reply = find()
     if (reply === undefined) throw new Error(`The connection ended before the reply with sync ${sync}`)

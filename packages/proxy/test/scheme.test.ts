@@ -9,6 +9,8 @@ describe('the scheme', () => {
     expect(Buffer.from(proof).toString('hex')).toBe('0bd8b0e24becc01086e2273997e285e6e5de5d59')
     const hash1 = verifyChapSha1(salt, hash2Of('s3cret'), proof)!
     expect(Buffer.from(hash1).toString('hex')).toBe('fef341f85d87439e7d91a2d465b9871ef66b5e98')
-    expect(Buffer.from(chapSha1FromHash1(other, hash1)).toString('hex')).toBe('59181d992c412bbc1a28252339a67f8009e69382')
+    expect(Buffer.from(chapSha1FromHash1(other, hash1)).toString('hex')).toBe(
+      '59181d992c412bbc1a28252339a67f8009e69382',
+    )
   })
 })

@@ -26,7 +26,7 @@ afterEach(() => scene.close())
 let prepared: Map<object, Set<number>>
 
 function idOf(text: string): number {
-  return [...text].reduce((sum, letter) => (sum * 31 + letter.charCodeAt(0)) % 1_000_003, 7)
+  return Buffer.from(text).reduce((sum, byte) => (sum * 31 + byte) % 1_000_003, 7)
 }
 
 function start(options: SceneOptions = {}): Scene {
@@ -161,7 +161,12 @@ describe('features', () => {
 
   it('that change what a server sends keep clients apart, and others do not', async () => {
     start()
-    const [plain, errors, names, both] = [await scene.login(), await scene.login(), await scene.login(), await scene.login()]
+    const [plain, errors, names, both] = [
+      await scene.login(),
+      await scene.login(),
+      await scene.login(),
+      await scene.login(),
+    ]
     await errors.ask(errors.identify([2]))
     await names.ask(names.identify([0, 1, 3, 4, 5]))
     await both.ask(both.identify([5, 2]))
@@ -185,7 +190,10 @@ describe('features', () => {
 
 describe('a connection of its own', () => {
   it.each([
-    ['DML on the session settings', updateRequest({ space: 380, key: ['sql_full_metadata'], operations: [['=', 1, true]] })],
+    [
+      'DML on the session settings',
+      updateRequest({ space: 380, key: ['sql_full_metadata'], operations: [['=', 1, true]] }),
+    ],
     ['SET SESSION', executeRequest('SET SESSION "sql_full_metadata" = true')],
     ['a change of them by SQL', executeRequest('UPDATE "_session_settings" SET "value" = true')],
   ])('is given to a client for %s, and others do not see it', async (_name, request) => {

@@ -38,15 +38,18 @@ describe('sharing one connection', () => {
     expect(scene.peer().sessions.filter(({ open }) => open)).toHaveLength(3)
   })
 
-  it.each([0, 1, 2 ** 32, 2n ** 63n, 2n ** 64n - 1n])('restores the sync %s of two clients that chose the same', async (sync) => {
-    start()
-    echo()
-    const [one, two] = [await scene.login(), await scene.login()]
-    one.send(callRequest('f', ['one']), sync)
-    two.send(callRequest('f', ['two']), sync)
-    expect((await one.reply(sync)).body.value(Key.data)).toEqual(['one'])
-    expect((await two.reply(sync)).body.value(Key.data)).toEqual(['two'])
-  })
+  it.each([0, 1, 2 ** 32, 2n ** 63n, 2n ** 64n - 1n])(
+    'restores the sync %s of two clients that chose the same',
+    async (sync) => {
+      start()
+      echo()
+      const [one, two] = [await scene.login(), await scene.login()]
+      one.send(callRequest('f', ['one']), sync)
+      two.send(callRequest('f', ['two']), sync)
+      expect((await one.reply(sync)).body.value(Key.data)).toEqual(['one'])
+      expect((await two.reply(sync)).body.value(Key.data)).toEqual(['two'])
+    },
+  )
 
   it('lets one client have several requests of one sync in flight', async () => {
     start()
@@ -209,7 +212,10 @@ describe('a reply', () => {
     const client = await scene.login()
     for (let i = 0; i < 100; i++) client.send(callRequest('f', [i]), i)
     await scene.clock.until(() => scene.peer().requestsOf(RequestType.call).length === 100)
-    const order = scene.peer().requestsOf(RequestType.call).map((request) => request.body.requireArray(Key.tuple)[0])
+    const order = scene
+      .peer()
+      .requestsOf(RequestType.call)
+      .map((request) => request.body.requireArray(Key.tuple)[0])
     expect(order).toEqual(Array.from({ length: 100 }, (_, i) => i))
   })
 })

@@ -25,11 +25,11 @@ let open: Set<string>
 function start(options: SceneOptions = {}): Scene {
   scene = new Scene(options)
   open = new Set()
-  const key = (request: PeerRequest): string =>
-    `${scene.peer().sessions.indexOf(request.session)}:${request.streamId}`
+  const key = (request: PeerRequest): string => `${scene.peer().sessions.indexOf(request.session)}:${request.streamId}`
   for (const peer of Object.values(scene.peers)) {
     peer.handle(RequestType.begin, (request) => {
-      if (open.has(key(request))) return request.error(79, 'Operation is not permitted when there is an active transaction')
+      if (open.has(key(request)))
+        return request.error(79, 'Operation is not permitted when there is an active transaction')
       open.add(key(request))
       return request.ok()
     })
@@ -55,7 +55,10 @@ describe('streams', () => {
     const [one, two] = [await scene.login(), await scene.login()]
     expect((await one.ask(beginRequest(), 1)).type).toBe(0)
     expect((await two.ask(beginRequest(), 1)).type).toBe(0)
-    const ids = scene.peer().requestsOf(RequestType.begin).map(({ streamId }) => streamId)
+    const ids = scene
+      .peer()
+      .requestsOf(RequestType.begin)
+      .map(({ streamId }) => streamId)
     expect(new Set(ids).size).toBe(2)
     expect((await one.ask(commitRequest(), 1)).type).toBe(0)
     expect((await two.ask(rollbackRequest(), 1)).type).toBe(0)
@@ -67,7 +70,14 @@ describe('streams', () => {
     const client = await scene.login()
     await client.ask(beginRequest(), id)
     await client.ask(insertRequest(512, [1]), id)
-    expect(new Set(scene.peer().requests.slice(-2).map(({ streamId }) => streamId)).size).toBe(1)
+    expect(
+      new Set(
+        scene
+          .peer()
+          .requests.slice(-2)
+          .map(({ streamId }) => streamId),
+      ).size,
+    ).toBe(1)
     expect((await client.ask(commitRequest(), id)).type).toBe(0)
   })
 

@@ -64,7 +64,12 @@ describe('watching', () => {
       [22, 2],
     ])
     // One subscription at the server, however many watch here.
-    expect(scene.peer().sessions.flatMap(({ watchedKeys }) => watchedKeys).filter((key) => key === 'key')).toHaveLength(1)
+    expect(
+      scene
+        .peer()
+        .sessions.flatMap(({ watchedKeys }) => watchedKeys)
+        .filter((key) => key === 'key'),
+    ).toHaveLength(1)
   })
 
   it('goes on for the others when one stops, and ends at the server with the last', async () => {

@@ -35,11 +35,19 @@ export interface ReadContext {
 }
 
 /** @param candidates - in order of distance */
-export function chooseReader<C extends ReadCandidate>(candidates: readonly C[], mode: CallMode, context: ReadContext): C | undefined {
+export function chooseReader<C extends ReadCandidate>(
+  candidates: readonly C[],
+  mode: CallMode,
+  context: ReadContext,
+): C | undefined {
   const skipsMaster = mode === 're' || mode === 'bre'
   const isBalanced = mode === 'bro' || mode === 'bre'
   const usable = candidates.filter(
-    (candidate) => isUsable(candidate, context) && isRoleKnown(candidate.view) && context.isFresh(candidate) && !(skipsMaster && candidate.slot === context.masterSlot),
+    (candidate) =>
+      isUsable(candidate, context) &&
+      isRoleKnown(candidate.view) &&
+      context.isFresh(candidate) &&
+      !(skipsMaster && candidate.slot === context.masterSlot),
   )
   const first = isBalanced ? takeTurn(usable, context) : usable[0]
   if (first !== undefined) return first

@@ -30,7 +30,8 @@ export interface InstanceDefinition {
 /** @throws ConfigError with every problem and its path */
 export function checkDefinition(definition: ReplicasetDefinition, path: string): ReplicasetDefinition {
   const problems: ConfigProblem[] = []
-  const problem = (at: string, message: string): void => void problems.push({ path: path === '' ? at : `${path}.${at}`, message })
+  const problem = (at: string, message: string): void =>
+    void problems.push({ path: path === '' ? at : `${path}.${at}`, message })
   if (typeof definition.id !== 'string' || definition.id === '') problem('id', 'must be a non-empty string')
   const { instances } = definition
   if (!isList(instances) || instances.length === 0) {
@@ -39,7 +40,10 @@ export function checkDefinition(definition: ReplicasetDefinition, path: string):
     checkInstances(instances, problem)
     const { master } = definition
     if (master !== undefined && master !== 'auto' && !instances.some(({ id }) => id === master)) {
-      problem('master', `names "${master}", which is none of the instances (${instances.map(({ id }) => id).join(', ')})`)
+      problem(
+        'master',
+        `names "${master}", which is none of the instances (${instances.map(({ id }) => id).join(', ')})`,
+      )
     }
   }
   if (problems.length > 0) throw new ConfigError(problems, { subject: 'replicaset definition' })
@@ -51,7 +55,10 @@ function isList<T>(value: readonly T[]): value is readonly T[] {
   return Array.isArray(value)
 }
 
-function checkInstances(instances: readonly InstanceDefinition[], problem: (at: string, message: string) => void): void {
+function checkInstances(
+  instances: readonly InstanceDefinition[],
+  problem: (at: string, message: string) => void,
+): void {
   const seen = new Set<string>()
   for (const [index, { id, uuid, uri, weight }] of instances.entries()) {
     const at = `instances[${String(index)}]`
@@ -82,7 +89,8 @@ function uriProblem(uri: string | Address): string | undefined {
 export function isSameAddress(a: InstanceDefinition, b: InstanceDefinition): boolean {
   if (a.uri === b.uri) return true
   if (typeof a.uri === 'string' || typeof b.uri === 'string') return false
-  if ('connect' in a.uri || 'connect' in b.uri) return 'connect' in a.uri && 'connect' in b.uri && a.uri.connect === b.uri.connect
+  if ('connect' in a.uri || 'connect' in b.uri)
+    return 'connect' in a.uri && 'connect' in b.uri && a.uri.connect === b.uri.connect
   if ('path' in a.uri || 'path' in b.uri) return 'path' in a.uri && 'path' in b.uri && a.uri.path === b.uri.path
   return a.uri.host === b.uri.host && a.uri.port === b.uri.port
 }

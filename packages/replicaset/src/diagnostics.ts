@@ -39,7 +39,9 @@ const logChannel: Channel = channel(CHANNELS.log)
 /** Tells the start of a call; undefined when nobody listens. */
 export function traceCall(replicaset: string, mode: CallMode, type: number): CallTrace | undefined {
   const { start, end, asyncStart, asyncEnd, error } = callChannel
-  if (![start, end, asyncStart, asyncEnd, error].some(({ hasSubscribers }) => hasSubscribers)) return undefined
+  const isHeard =
+    start.hasSubscribers || end.hasSubscribers || asyncStart.hasSubscribers || asyncEnd.hasSubscribers || error.hasSubscribers
+  if (!isHeard) return undefined
   const trace: CallTrace = { replicaset, mode, type }
   start.publish(trace)
   end.publish(trace)

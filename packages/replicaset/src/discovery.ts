@@ -57,7 +57,17 @@ export interface DiscoveryCounts {
 export class MasterDiscovery implements InstanceOwner {
   readonly counts: DiscoveryCounts = {
     masterChanges: 0,
-    fences: { refused: 0, 'not master': 0, code: 0, pending: 0, repeat: 0, announced: 0, 'not ready': 0, stale: 0, hint: 0 },
+    fences: {
+      refused: 0,
+      'not master': 0,
+      code: 0,
+      pending: 0,
+      repeat: 0,
+      announced: 0,
+      'not ready': 0,
+      stale: 0,
+      hint: 0,
+    },
     polls: 0,
     liars: 0,
     staleClaims: 0,
@@ -149,7 +159,8 @@ export class MasterDiscovery implements InstanceOwner {
     const nowMs = this.#clock.now()
     return this.#instances.map(({ id, view }) => ({
       instance: id,
-      reason: whyNotMaster(view, this.maxTerm, nowMs) ?? (this.isUndecided ? 'writable, and not the only one' : 'writable'),
+      reason:
+        whyNotMaster(view, this.maxTerm, nowMs) ?? (this.isUndecided ? 'writable, and not the only one' : 'writable'),
     }))
   }
 
@@ -164,10 +175,15 @@ export class MasterDiscovery implements InstanceOwner {
     const nowMs = this.#clock.now()
     for (const instance of this.#instances) {
       const { misidentified, liesUntilMs, state, sinceMs, ro, unknownReason } = instance.view
-      if (misidentified !== undefined) alerts.push({ code: 'misidentified', message: `${instance.id} ${misidentified}`, instances: [instance.id] })
+      if (misidentified !== undefined)
+        alerts.push({ code: 'misidentified', message: `${instance.id} ${misidentified}`, instances: [instance.id] })
       if (nowMs < liesUntilMs) alerts.push(liarAlert(instance.id))
       if (state === 'up' && ro === undefined && nowMs - sinceMs > UNKNOWN_ALERT_MS) {
-        alerts.push({ code: 'role_unknown', message: `The role of ${instance.id} is not known: ${unknownReason ?? 'it says nothing'}`, instances: [instance.id] })
+        alerts.push({
+          code: 'role_unknown',
+          message: `The role of ${instance.id} is not known: ${unknownReason ?? 'it says nothing'}`,
+          instances: [instance.id],
+        })
       }
     }
     return alerts
@@ -215,7 +231,8 @@ export class MasterDiscovery implements InstanceOwner {
 
   fenceAnswered(instance: Instance): void {
     const stale = this.#stale
-    if (stale?.instance === instance && stale.hasLooked && stale.generation === instance.view.generation) this.#acceptStale(instance)
+    if (stale?.instance === instance && stale.hasLooked && stale.generation === instance.view.generation)
+      this.#acceptStale(instance)
     this.#host.changed()
   }
 
@@ -239,7 +256,11 @@ export class MasterDiscovery implements InstanceOwner {
     this.counts.hints += 1
     const wanted = name.toLowerCase()
     const target = this.#instances.find(
-      ({ id, uuid, definition }) => id === name || uuid?.toLowerCase() === wanted || definition.uuid?.toLowerCase() === wanted || definition.name === name,
+      ({ id, uuid, definition }) =>
+        id === name ||
+        uuid?.toLowerCase() === wanted ||
+        definition.uuid?.toLowerCase() === wanted ||
+        definition.name === name,
     )
     if (target === undefined || target === reporter || target.view.state !== 'up') this.counts.hintsIgnored += 1
     else this.#lookAt(target)
@@ -283,7 +304,14 @@ export class MasterDiscovery implements InstanceOwner {
   close(): void {
     this.state = 'CLOSED'
     this.master = undefined
-    for (const cancel of [this.#cancelStale, this.#cancelPoll, this.#cancelPulse, this.#cancelSelection, this.#cancelLag]) cancel?.()
+    for (const cancel of [
+      this.#cancelStale,
+      this.#cancelPoll,
+      this.#cancelPulse,
+      this.#cancelSelection,
+      this.#cancelLag,
+    ])
+      cancel?.()
   }
 
   #found(id: string): void {
@@ -337,7 +365,11 @@ export class MasterDiscovery implements InstanceOwner {
   }
 
   #alert(alert: Alert): void {
-    log('warn', alert.code, () => ({ replicaset: this.#definition.id, message: alert.message, instances: alert.instances }))
+    log('warn', alert.code, () => ({
+      replicaset: this.#definition.id,
+      message: alert.message,
+      instances: alert.instances,
+    }))
     this.#host.alerted(alert)
   }
 
@@ -501,7 +533,9 @@ export class MasterDiscovery implements InstanceOwner {
   }
 
   #agreeOnReplicaset(): void {
-    const uuids = new Set(this.#instances.map(({ identity }) => identity?.replicasetUuid).filter((uuid) => uuid !== undefined))
+    const uuids = new Set(
+      this.#instances.map(({ identity }) => identity?.replicasetUuid).filter((uuid) => uuid !== undefined),
+    )
     const [only] = uuids
     if (only === undefined) return
     // All say the same, and it is not what it was: another replicaset under the same addresses, with terms of its own.
@@ -539,7 +573,11 @@ function compare(a: number, b: number): number {
 }
 
 function conflictAlert(ids: readonly string[]): Alert {
-  return { code: 'conflict', message: `Several instances are writable with the same right: ${ids.join(', ')}`, instances: ids }
+  return {
+    code: 'conflict',
+    message: `Several instances are writable with the same right: ${ids.join(', ')}`,
+    instances: ids,
+  }
 }
 
 function staleAlert(id: string, term: number | undefined, maxTerm: number): Alert {

@@ -41,7 +41,11 @@ export interface DispatcherCounts {
 }
 
 export class Dispatcher implements DiscoveryHost {
-  readonly counts: DispatcherCounts = { resentOldEpoch: 0, rereads: 0, dispatched: { rw: 0, ro: 0, bro: 0, re: 0, bre: 0 } }
+  readonly counts: DispatcherCounts = {
+    resentOldEpoch: 0,
+    rereads: 0,
+    dispatched: { rw: 0, ro: 0, bro: 0, re: 0, bre: 0 },
+  }
   readonly discovery: MasterDiscovery
   readonly buffer: FailoverBuffer
   readonly reads: WaitingReads
@@ -72,8 +76,18 @@ export class Dispatcher implements DiscoveryHost {
       ended: (window, why, endedMs) => this.#events.window(window, { why, ms: endedMs - window.openedMs }),
       lost: () => ({ T0: this.discovery.maxTerm, M0: this.discovery.last }),
     })
-    this.reads = new WaitingReads(clock, this.share, (held) => this.#runRead(held), (held, end) => this.#giveUp(held, end, 'no_master'))
-    this.parked = new HoldQueue(clock, this.share, (held, end) => this.#giveUp(held, end, 'refused'), () => undefined)
+    this.reads = new WaitingReads(
+      clock,
+      this.share,
+      (held) => this.#runRead(held),
+      (held, end) => this.#giveUp(held, end, 'no_master'),
+    )
+    this.parked = new HoldQueue(
+      clock,
+      this.share,
+      (held, end) => this.#giveUp(held, end, 'refused'),
+      () => undefined,
+    )
     this.discovery.start()
   }
 
@@ -96,7 +110,8 @@ export class Dispatcher implements DiscoveryHost {
     if (this.#tracked === 0 && dialect === undefined && !isOrbweaverError(outcome)) return false
     const signal = readSignal(attempt, outcome, dialect)
     const held = this.#tracked === 0 ? undefined : this.#held.get(attempt)
-    const isTaken = signal.kind !== 'final' && !this.#isClosed && this.#takeBack(attempt, held, decodeToken(token), signal)
+    const isTaken =
+      signal.kind !== 'final' && !this.#isClosed && this.#takeBack(attempt, held, decodeToken(token), signal)
     if (!isTaken && held !== undefined) this.#forget(held)
     this.buffer.goOn()
     return isTaken
@@ -171,7 +186,13 @@ export class Dispatcher implements DiscoveryHost {
     } else if (master !== undefined) {
       this.buffer.follow(held)
     } else if (isUndecided) {
-      this.#fail(held, new MasterConflictError(`Several instances of replicaset ${this.#id} are writable`, this.#details(held, 'no_master')))
+      this.#fail(
+        held,
+        new MasterConflictError(
+          `Several instances of replicaset ${this.#id} are writable`,
+          this.#details(held, 'no_master'),
+        ),
+      )
     } else if (attempt.inStream === true) {
       this.#giveUp(held, { type: 'skipped', why: 'off' }, lossReason)
     } else {
@@ -181,7 +202,12 @@ export class Dispatcher implements DiscoveryHost {
   }
 
   /** @returns whether it was taken back: `run` or `giveUp` has followed, or will */
-  #takeBack(attempt: Attempt, known: Held | undefined, token: Dispatched, signal: Exclude<Signal, { kind: 'final' }>): boolean {
+  #takeBack(
+    attempt: Attempt,
+    known: Held | undefined,
+    token: Dispatched,
+    signal: Exclude<Signal, { kind: 'final' }>,
+  ): boolean {
     if (token.mode !== 'rw') return this.#readAgain(attempt, known, token, signal)
     const isOld = token.epoch !== this.discovery.epoch
     const instance = isOld ? undefined : this.discovery.bySlot(token.slot)
@@ -207,7 +233,11 @@ export class Dispatcher implements DiscoveryHost {
         if (!attempt.idempotent || (isStatic && !isOld)) return false
         if (instance === undefined || instance !== this.discovery.master) return again('refused')
         // A look of a moment ago said "writable": then this is the function's own word.
-        return mayRepeat && instance.view.fence !== undefined && this.#park(known ?? this.#track(attempt, 'rw', 1, token.epoch), signal.error)
+        return (
+          mayRepeat &&
+          instance.view.fence !== undefined &&
+          this.#park(known ?? this.#track(attempt, 'rw', 1, token.epoch), signal.error)
+        )
       }
       case 'unsent':
         return again('unreachable')
@@ -294,7 +324,12 @@ export class Dispatcher implements DiscoveryHost {
   }
 
   /** To another instance, or until one can serve. @returns false: the caller's outcome is final */
-  #readAgain(attempt: Attempt, known: Held | undefined, { slot, mode, epoch }: Dispatched, signal: Exclude<Signal, { kind: 'final' }>): boolean {
+  #readAgain(
+    attempt: Attempt,
+    known: Held | undefined,
+    { slot, mode, epoch }: Dispatched,
+    signal: Exclude<Signal, { kind: 'final' }>,
+  ): boolean {
     const instance = this.discovery.bySlot(slot)
     const nowMs = this.#settings.environment.clock.now()
     switch (signal.kind) {
@@ -442,18 +477,28 @@ export class Dispatcher implements DiscoveryHost {
           cause: held.attempt.signal?.reason,
         })
       case 'evicted':
-        return new BufferEvictedError(`Evicted after ${waited}: too many requests wait, and this one had waited longest for ${set}`, details)
+        return new BufferEvictedError(
+          `Evicted after ${waited}: too many requests wait, and this one had waited longest for ${set}`,
+          details,
+        )
       case 'full':
         return new BufferFullError(`Too many requests wait, and ${set} has none of its own to give way`, details)
       case 'skipped':
-        return new NoMasterError(`${this.#noMaster()}, and requests do not wait for one: ${SKIP_TEXTS[end.why]}`, details)
+        return new NoMasterError(
+          `${this.#noMaster()}, and requests do not wait for one: ${SKIP_TEXTS[end.why]}`,
+          details,
+        )
       case 'deadline':
-        if (isRead) return new NoInstanceError(`No instance of ${set} could serve the read within its ${waited}`, details)
+        if (isRead)
+          return new NoInstanceError(`No instance of ${set} could serve the read within its ${waited}`, details)
         return new NoMasterError(`${this.#noMaster()} within the request's ${waited}`, details)
       case 'windowMs':
       case 'maxDurationMs':
         if (isRead) return new NoInstanceError(`No instance of ${set} could serve the read for ${waited}`, details)
-        return new BufferWindowError(`${this.#noMaster()} for ${waited}, which is as long as it may wait (${end.type})`, details)
+        return new BufferWindowError(
+          `${this.#noMaster()} for ${waited}, which is as long as it may wait (${end.type})`,
+          details,
+        )
     }
   }
 

@@ -235,7 +235,7 @@ export class FailoverBuffer {
   #pump(): void {
     if (this.#isPumping || this.#state !== 'draining') return
     this.#isPumping = true
-    for (let at = 0; this.#draining < this.#limits.drainConcurrency; ) {
+    for (let at = 0; this.#draining < this.#limits.drainConcurrency;) {
       const held = this.queue.at(at)
       if (held === undefined) break
       const { orderKey } = held.attempt

@@ -12,15 +12,30 @@ export type Signal =
   /** The caller's answer, whatever it is. */
   | { readonly kind: 'final' }
   /** "Read-only" to a plain statement: no effect. `term` and `hint` are what the error says of the election. */
-  | { readonly kind: 'statementRefused'; readonly error: OrbweaverError; readonly term: number | undefined; readonly hint: string | undefined }
+  | {
+      readonly kind: 'statementRefused'
+      readonly error: OrbweaverError
+      readonly term: number | undefined
+      readonly hint: string | undefined
+    }
   /** The dialect's refusal: user code did not run. `error` is undefined when it came as a value. */
   | { readonly kind: 'notMaster'; readonly error: OrbweaverError | undefined; readonly hint: string | undefined }
   /** "Read-only" raised inside a function: its word, or that of a server it called. */
-  | { readonly kind: 'codeRefused'; readonly error: OrbweaverError; readonly term: number | undefined; readonly hint: string | undefined }
+  | {
+      readonly kind: 'codeRefused'
+      readonly error: OrbweaverError
+      readonly term: number | undefined
+      readonly hint: string | undefined
+    }
   /** Loading, not configured, shutting down: about the instance, and nothing ran. */
   | { readonly kind: 'notReady'; readonly error: OrbweaverError; readonly reason: string }
   /** The instance cannot serve this at all (no service, no grant). `isService`: the dialect says so, for every request. */
-  | { readonly kind: 'unusable'; readonly error: OrbweaverError | undefined; readonly reason: string; readonly isService: boolean }
+  | {
+      readonly kind: 'unusable'
+      readonly error: OrbweaverError | undefined
+      readonly reason: string
+      readonly isService: boolean
+    }
   /** The connection was gone before anything was sent, or could not be made. */
   | { readonly kind: 'unsent'; readonly error: OrbweaverError }
   /** Sent, and the connection broke before the answer. */

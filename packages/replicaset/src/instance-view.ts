@@ -72,7 +72,13 @@ export type InstanceNews =
   | { readonly type: 'poll'; readonly look: number; readonly isRo: boolean; readonly term: number | undefined }
   | { readonly type: 'pollFailed'; readonly look: number; readonly reason: string }
   /** `isRo` undefined: the status was unusable. */
-  | { readonly type: 'fence'; readonly look: number; readonly isRo: boolean | undefined; readonly isLoading: boolean; readonly term: number | undefined }
+  | {
+      readonly type: 'fence'
+      readonly look: number
+      readonly isRo: boolean | undefined
+      readonly isLoading: boolean
+      readonly term: number | undefined
+    }
   | { readonly type: 'shutdown' }
   | { readonly type: 'pingOverdue' }
   | { readonly type: 'answered' }
@@ -165,12 +171,23 @@ type Rule<N extends InstanceNews> = (view: InstanceView, news: N, context: NewsC
 type NewsOf<T extends InstanceNews['type']> = Extract<InstanceNews, { type: T }>
 type Row<T extends InstanceNews['type']> = readonly Rule<NewsOf<T>>[]
 
-const COLUMNS: Readonly<Record<InstanceState, number>> = { DOWN: 0, CONNECTING: 1, LEGACY: 2, MUTE: 3, RO: 4, RW: 5, RW_PENDING: 6 }
+const COLUMNS: Readonly<Record<InstanceState, number>> = {
+  DOWN: 0,
+  CONNECTING: 1,
+  LEGACY: 2,
+  MUTE: 3,
+  RO: 4,
+  RW: 5,
+  RW_PENDING: 6,
+}
 
 // ---- the cells
 
 const same = (view: InstanceView): ViewChange => ({ view, look: undefined })
-const to = (view: InstanceView, change: Partial<InstanceView>, look?: LookReason): ViewChange => ({ view: { ...view, ...change }, look })
+const to = (view: InstanceView, change: Partial<InstanceView>, look?: LookReason): ViewChange => ({
+  view: { ...view, ...change },
+  look,
+})
 
 const ____ = same
 
@@ -191,7 +208,8 @@ const down: Rule<NewsOf<'connectFailed' | 'disconnected'>> = (view, { reason }) 
 const noted: Rule<NewsOf<'badEvent'>> = (view) => to(view, { unknownReason: 'says nothing usable about itself' })
 
 /** A claim may be older than the refusal whose fence is out. */
-const mayClaim = (view: InstanceView, look?: number): boolean => view.fence === undefined || (look !== undefined && look >= view.fence)
+const mayClaim = (view: InstanceView, look?: number): boolean =>
+  view.fence === undefined || (look !== undefined && look >= view.fence)
 
 const statusRo: Rule<NewsOf<'status'>> = (view, { isLoading }) =>
   to(view, { ro: true, loading: isLoading, claimTermPending: false, heard: true, unknownReason: undefined })
@@ -199,23 +217,42 @@ const statusRo: Rule<NewsOf<'status'>> = (view, { isLoading }) =>
 const status: Rule<NewsOf<'status'>> = (view, news, context) => {
   if (news.isRo) return statusRo(view, news, context)
   if (!mayClaim(view)) return to(view, { heard: true })
-  return to(view, { ro: false, loading: false, claimTermPending: true, heard: true, unknownReason: undefined, refused: false })
+  return to(view, {
+    ro: false,
+    loading: false,
+    claimTermPending: true,
+    heard: true,
+    unknownReason: undefined,
+    refused: false,
+  })
 }
 
 /** The same claim delivered again: nothing new, and no election value will follow it. */
-const statusAgain: Rule<NewsOf<'status'>> = (view, news, context) => (news.isRo ? statusRo(view, news, context) : same(view))
+const statusAgain: Rule<NewsOf<'status'>> = (view, news, context) =>
+  news.isRo ? statusRo(view, news, context) : same(view)
 
 const election: Rule<NewsOf<'election'>> = (view, { isRo, term }) => {
   if (!isRo && !mayClaim(view)) return to(view, { term, heard: true })
   const staleAccepted = view.staleAccepted && view.term === term
   return to(view, {
-    ro: isRo, term, claimTermPending: false, heard: true, unknownReason: undefined, staleAccepted,
+    ro: isRo,
+    term,
+    claimTermPending: false,
+    heard: true,
+    unknownReason: undefined,
+    staleAccepted,
     ...(isRo ? {} : { refused: false }),
   })
 }
 
 const poll: Rule<NewsOf<'poll'>> = (view, { look, isRo, term }) => {
-  const known = { pollFailures: 0, heard: true, unknownReason: undefined, claimTermPending: false, ...(term === undefined ? {} : { term }) }
+  const known = {
+    pollFailures: 0,
+    heard: true,
+    unknownReason: undefined,
+    claimTermPending: false,
+    ...(term === undefined ? {} : { term }),
+  }
   const isFenceAnswer = view.fence !== undefined && look >= view.fence
   const fence = isFenceAnswer ? { fence: undefined } : {}
   if (isRo) return to(view, { ...known, ...fence, ro: true, ...(isFenceAnswer ? { refused: false } : {}) })
@@ -236,8 +273,22 @@ const maybeUnknown: Rule<NewsOf<'pollFailed'>> = (view, news, context) => {
 const fence: Rule<NewsOf<'fence'>> = (view, { look, isRo, isLoading, term }) => {
   if (view.fence !== undefined && look < view.fence) return same(view)
   const answered = { fence: undefined, loading: isLoading, ...(term === undefined ? {} : { term }) }
-  if (isRo === undefined) return to(view, { ...answered, ro: undefined, claimTermPending: false, refused: false, unknownReason: 'says nothing usable about itself' })
-  return to(view, { ...answered, ro: isRo, claimTermPending: false, refused: false, heard: true, unknownReason: undefined })
+  if (isRo === undefined)
+    return to(view, {
+      ...answered,
+      ro: undefined,
+      claimTermPending: false,
+      refused: false,
+      unknownReason: 'says nothing usable about itself',
+    })
+  return to(view, {
+    ...answered,
+    ro: isRo,
+    claimTermPending: false,
+    refused: false,
+    heard: true,
+    unknownReason: undefined,
+  })
 }
 
 const stopping: Rule<NewsOf<'shutdown'>> = (view) => to(view, { stopping: true })
@@ -245,23 +296,38 @@ const silent: Rule<NewsOf<'pingOverdue'>> = (view) => to(view, { silent: true })
 const alive: Rule<NewsOf<'answered'>> = (view) => (view.silent ? to(view, { silent: false }) : same(view))
 
 /** Refused: every claim from now on must be younger than this moment. */
-const fenced = (view: InstanceView, context: NewsContext, look: LookReason, change: Partial<InstanceView> = {}): ViewChange =>
-  to(view, { refused: true, fence: context.nextLook, pollFloor: context.nextLook, ...change }, look)
+const fenced = (
+  view: InstanceView,
+  context: NewsContext,
+  look: LookReason,
+  change: Partial<InstanceView> = {},
+): ViewChange => to(view, { refused: true, fence: context.nextLook, pollFloor: context.nextLook, ...change }, look)
 
-const refused = (look: LookReason): Rule<NewsOf<'statementRefused' | 'notMaster'>> => (view, _news, context) => fenced(view, context, look)
+const refused =
+  (look: LookReason): Rule<NewsOf<'statementRefused' | 'notMaster'>> =>
+  (view, _news, context) =>
+    fenced(view, context, look)
 
-const roUntilPolled: Rule<NewsOf<'statementRefused'>> = (view, _news, context) => fenced(view, context, 'refused', { ro: true, unknownReason: undefined })
+const roUntilPolled: Rule<NewsOf<'statementRefused'>> = (view, _news, context) =>
+  fenced(view, context, 'refused', { ro: true, unknownReason: undefined })
 
 /** A claimant that refuses: once is a switch, three times in 10 s is a lie. One burst of refusals counts once. */
-const refusedClaim = (look: LookReason): Rule<NewsOf<'statementRefused' | 'notMaster'>> => (view, _news, context) =>
-  refusedClaimWith(view, context, look)
+const refusedClaim =
+  (look: LookReason): Rule<NewsOf<'statementRefused' | 'notMaster'>> =>
+  (view, _news, context) =>
+    refusedClaimWith(view, context, look)
 
 function refusedClaimWith(view: InstanceView, context: NewsContext, look: LookReason): ViewChange {
   const { nowMs } = context
   if (view.refused) return fenced(view, context, look)
   const refusals = [...view.refusals.filter((atMs) => nowMs - atMs < LIAR_SPAN_MS), nowMs]
   const isLiar = refusals.length >= LIAR_REFUSALS
-  const change = fenced(view, context, look, isLiar ? { refusals: [], liesUntilMs: nowMs + LIAR_PAUSE_MS } : { refusals })
+  const change = fenced(
+    view,
+    context,
+    look,
+    isLiar ? { refusals: [], liesUntilMs: nowMs + LIAR_PAUSE_MS } : { refusals },
+  )
   return isLiar ? { ...change, isLiar } : change
 }
 
@@ -272,23 +338,40 @@ const claimNotReady: Rule<NewsOf<'notReady'>> = (view, _news, context) => refuse
 
 /** At most one look per second: a procedure may raise this all day. */
 const lookAtCode: Rule<NewsOf<'codeRefused'>> = (view, _news, { nowMs, nextLook }) =>
-  nowMs - view.codeLookMs < CODE_LOOK_INTERVAL_MS ? same(view) : to(view, { codeLookMs: nowMs, fence: nextLook }, 'code')
+  nowMs - view.codeLookMs < CODE_LOOK_INTERVAL_MS
+    ? same(view)
+    : to(view, { codeLookMs: nowMs, fence: nextLook }, 'code')
 
 const lookAtPending: Rule<NewsOf<'pendingOverdue'>> = (view, _news, { nextLook }) =>
   view.fence === undefined ? to(view, { fence: nextLook }, 'pending') : same(view)
 
 const lookAgain: Rule<NewsOf<'lookOverdue'>> = (view, _news, { nextLook }) =>
-  view.fence === undefined ? same(view) : to(view, { fence: nextLook, pollFloor: view.refused ? nextLook : view.pollFloor }, 'repeat')
+  view.fence === undefined
+    ? same(view)
+    : to(view, { fence: nextLook, pollFloor: view.refused ? nextLook : view.pollFloor }, 'repeat')
 
 /** The operator knows; the look behind it finds out if not. */
 const announced: Rule<NewsOf<'announced'>> = (view) =>
-  to(view, { ro: false, claimTermPending: false, refused: false, fence: undefined, unknownReason: undefined, liesUntilMs: Number.NEGATIVE_INFINITY }, 'announced')
+  to(
+    view,
+    {
+      ro: false,
+      claimTermPending: false,
+      refused: false,
+      fence: undefined,
+      unknownReason: undefined,
+      liesUntilMs: Number.NEGATIVE_INFINITY,
+    },
+    'announced',
+  )
 
 const configured: Rule<NewsOf<'configuredMaster'>> = (view, { is }) => to(view, { configuredMaster: is })
-const identified: Rule<NewsOf<'identified'>> = (view, { problem }) => (view.misidentified === problem ? same(view) : to(view, { misidentified: problem }))
+const identified: Rule<NewsOf<'identified'>> = (view, { problem }) =>
+  view.misidentified === problem ? same(view) : to(view, { misidentified: problem })
 const staleAccepted: Rule<NewsOf<'staleAccepted'>> = (view) => to(view, { staleAccepted: true })
 
 /** What user code or a dialect says of a legacy instance is a reason to poll it; of others, to send a fence. The shell knows which. */
+// prettier-ignore
 const RULES: { readonly [T in InstanceNews['type']]: Row<T> } = {
   //                 DOWN        CONNECTING  LEGACY         MUTE           RO                    RW                          RW_PENDING
   connecting:       [connecting, ____,       ____,          ____,          ____,                 ____,                       ____],

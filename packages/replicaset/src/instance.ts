@@ -168,7 +168,8 @@ export class Instance implements InstanceHandle {
 
   /** Polls, unless the last poll is still out. */
   poll(): void {
-    if (this.#poll === undefined && this.view.state === 'up' && !this.view.silent) this.#sendPoll(this.#owner.takeLook())
+    if (this.#poll === undefined && this.view.state === 'up' && !this.view.silent)
+      this.#sendPoll(this.#owner.takeLook())
   }
 
   /** Looks at the pulse. @param lateMs - how long our own loop was blocked: nobody could be heard then */
@@ -201,10 +202,14 @@ export class Instance implements InstanceHandle {
       this.lagReadMs = this.#clock.now()
       this.#owner.lagSeen(this)
     }
-    this.#ask(callRequest('box.info'), {
-      done: (reply) => told(readSafely(() => readUpstreams(decodeData(reply)[0])) ?? []),
-      failed: () => told([]),
-    }, this.#settings.pollTimeoutMs)
+    this.#ask(
+      callRequest('box.info'),
+      {
+        done: (reply) => told(readSafely(() => readUpstreams(decodeData(reply)[0])) ?? []),
+        failed: () => told([]),
+      },
+      this.#settings.pollTimeoutMs,
+    )
   }
 
   /** Reads leave it alone for a while. */
@@ -284,9 +289,13 @@ export class Instance implements InstanceHandle {
       if (isCurrent()) this.#stopping()
     })
     const watch = (key: string, onValue: (value: unknown) => void): void => {
-      connection.watch(key, (value) => {
-        if (isCurrent()) onValue(value)
-      }, { onError: (error) => this.#unwatchable(key, error) })
+      connection.watch(
+        key,
+        (value) => {
+          if (isCurrent()) onValue(value)
+        },
+        { onError: (error) => this.#unwatchable(key, error) },
+      )
     }
     watch(WATCHED_KEYS.status, (value) => this.#status(value))
     watch(WATCHED_KEYS.election, (value) => this.#election(value))
@@ -398,17 +407,25 @@ export class Instance implements InstanceHandle {
 
   #sendFence(look: number): void {
     let election: ElectionValue | undefined
-    this.#ask(watchOnceRequest(WATCHED_KEYS.election), {
-      done: (reply) => {
-        election = readElection(readSafely(() => decodeData(reply)[0]))
+    this.#ask(
+      watchOnceRequest(WATCHED_KEYS.election),
+      {
+        done: (reply) => {
+          election = readElection(readSafely(() => decodeData(reply)[0]))
+        },
+        failed: ignoreUnanswered,
       },
-      failed: ignoreUnanswered,
-    }, this.#settings.lookTimeoutMs)
+      this.#settings.lookTimeoutMs,
+    )
     // Answers come in the order of the questions: with this one both are in.
-    this.#ask(watchOnceRequest(WATCHED_KEYS.status), {
-      done: (reply) => this.#fenceAnswered(look, readStatus(readSafely(() => decodeData(reply)[0])), election),
-      failed: ignoreUnanswered,
-    }, this.#settings.lookTimeoutMs)
+    this.#ask(
+      watchOnceRequest(WATCHED_KEYS.status),
+      {
+        done: (reply) => this.#fenceAnswered(look, readStatus(readSafely(() => decodeData(reply)[0])), election),
+        failed: ignoreUnanswered,
+      },
+      this.#settings.lookTimeoutMs,
+    )
   }
 
   /** Where WATCH_ONCE does not exist. The newest values are at least as young as the answers to the fresh subscriptions. */
@@ -417,7 +434,10 @@ export class Instance implements InstanceHandle {
     const { generation } = connection
     const options = { timeout: this.#settings.lookTimeoutMs }
     try {
-      await Promise.all([connection.watchOnce(WATCHED_KEYS.election, options), connection.watchOnce(WATCHED_KEYS.status, options)])
+      await Promise.all([
+        connection.watchOnce(WATCHED_KEYS.election, options),
+        connection.watchOnce(WATCHED_KEYS.status, options),
+      ])
     } catch (error) {
       if (!isOrbweaverError(error)) throw error
       return
@@ -428,7 +448,13 @@ export class Instance implements InstanceHandle {
 
   #fenceAnswered(look: number, status: StatusValue | undefined, election: ElectionValue | undefined): void {
     this.#heardNow()
-    this.#owner.news(this, { type: 'fence', look, isRo: status?.isRo, isLoading: status?.isLoading ?? false, term: election?.term })
+    this.#owner.news(this, {
+      type: 'fence',
+      look,
+      isRo: status?.isRo,
+      isLoading: status?.isLoading ?? false,
+      term: election?.term,
+    })
     if (election?.leader !== undefined) this.#owner.leaderSeen(this, election.leader)
     this.#owner.fenceAnswered(this)
   }
@@ -458,7 +484,11 @@ export class Instance implements InstanceHandle {
     if (isOrbweaverError(outcome)) {
       this.#pollFailed(poll, outcome)
     } else if (outcome === undefined) {
-      this.#owner.news(this, { type: 'pollFailed', look, reason: `the answer to ${method.name} has an unexpected shape` })
+      this.#owner.news(this, {
+        type: 'pollFailed',
+        look,
+        reason: `the answer to ${method.name} has an unexpected shape`,
+      })
     } else {
       this.#heardNow()
       this.#methods.worked()

@@ -45,11 +45,15 @@ export function selectMaster(candidates: readonly Candidate[], context: Selectio
   const [only] = best
   if (only !== undefined && best.length === 1) return { kind: 'master', id: only.id, conflict: [] }
   const ids = best.map(({ id }) => id)
-  if (context.announced !== undefined && ids.includes(context.announced)) return { kind: 'master', id: context.announced, conflict: ids }
+  if (context.announced !== undefined && ids.includes(context.announced))
+    return { kind: 'master', id: context.announced, conflict: ids }
   if (context.onConflict === 'keep') {
-    const kept = best.find(({ id, view }) => id === context.current?.id && view.generation === context.current.generation)
+    const kept = best.find(
+      ({ id, view }) => id === context.current?.id && view.generation === context.current.generation,
+    )
     if (kept !== undefined) return { kind: 'master', id: kept.id, conflict: ids }
-    if (context.preferred !== undefined && ids.includes(context.preferred)) return { kind: 'master', id: context.preferred, conflict: ids }
+    if (context.preferred !== undefined && ids.includes(context.preferred))
+      return { kind: 'master', id: context.preferred, conflict: ids }
   }
   return { kind: 'conflict', ids }
 }
@@ -99,7 +103,8 @@ export function whyNotMaster(view: InstanceView, maxTerm: number, nowMs: number)
 
 function configuredMaster(candidates: readonly Candidate[], id: string): Selection {
   const view = candidates.find((candidate) => candidate.id === id)?.view
-  const isUsable = view?.state === 'up' && !view.loading && !view.stopping && !view.silent && view.misidentified === undefined
+  const isUsable =
+    view?.state === 'up' && !view.loading && !view.stopping && !view.silent && view.misidentified === undefined
   return isUsable ? { kind: 'master', id, conflict: [] } : { kind: 'none', stale: undefined }
 }
 

@@ -125,15 +125,23 @@ export function resolveReplicasetOptions(options: ReplicasetOptions): Settings {
     maxAttempts: check.count('buffer.maxAttempts', buffer.maxAttempts, 5),
     maxWindowsPerMinute: check.count('buffer.maxWindowsPerMinute', buffer.maxWindowsPerMinute, 10),
   }
-  if (limits.maxDurationMs < limits.windowMs) check.problem('buffer.maxDurationMs', `is less than windowMs (${String(limits.windowMs)})`)
+  if (limits.maxDurationMs < limits.windowMs)
+    check.problem('buffer.maxDurationMs', `is less than windowMs (${String(limits.windowMs)})`)
   const pingIntervalMs = check.duration('pingIntervalMs', options.pingIntervalMs, 1_000)
   const silentAfterMs = check.duration('silentAfterMs', options.silentAfterMs, 2 * pingIntervalMs)
-  const redialSilentAfterMs = check.duration('redialSilentAfterMs', options.redialSilentAfterMs, Math.max(20_000, 2 * silentAfterMs))
-  if (silentAfterMs <= pingIntervalMs) check.problem('silentAfterMs', `must be more than pingIntervalMs (${String(pingIntervalMs)})`)
-  if (redialSilentAfterMs <= silentAfterMs) check.problem('redialSilentAfterMs', `must be more than silentAfterMs (${String(silentAfterMs)})`)
+  const redialSilentAfterMs = check.duration(
+    'redialSilentAfterMs',
+    options.redialSilentAfterMs,
+    Math.max(20_000, 2 * silentAfterMs),
+  )
+  if (silentAfterMs <= pingIntervalMs)
+    check.problem('silentAfterMs', `must be more than pingIntervalMs (${String(pingIntervalMs)})`)
+  if (redialSilentAfterMs <= silentAfterMs)
+    check.problem('redialSilentAfterMs', `must be more than silentAfterMs (${String(silentAfterMs)})`)
   const onConflict = options.onConflict ?? 'keep'
   if (onConflict !== 'keep' && onConflict !== 'error') check.problem('onConflict', 'must be keep or error')
-  if (options.password !== undefined && options.user === undefined) check.problem('password', 'needs a user: a password alone names nobody')
+  if (options.password !== undefined && options.user === undefined)
+    check.problem('password', 'needs a user: a password alone names nobody')
   const environment = resolveEnvironment(options.environment)
   const settings: Settings = {
     definition,
@@ -164,7 +172,8 @@ export function resolveReplicasetOptions(options: ReplicasetOptions): Settings {
     pollIntervalMs: check.duration('pollIntervalMs', options.pollIntervalMs, 5_000),
     staleGraceMs: check.duration('staleGraceMs', options.staleGraceMs, 2_000),
     restMs: check.duration('restMs', options.restMs, 5_000),
-    lagIntervalMs: options.lagIntervalMs === undefined ? undefined : check.duration('lagIntervalMs', options.lagIntervalMs, 1_000),
+    lagIntervalMs:
+      options.lagIntervalMs === undefined ? undefined : check.duration('lagIntervalMs', options.lagIntervalMs, 1_000),
     environment,
   }
   if (check.problems.length > 0) throw new ConfigError(check.problems, { subject: 'replicaset options' })
@@ -181,7 +190,11 @@ class Check {
   duration(path: string, value: number | undefined, byDefault: number, least?: number): number {
     if (value === undefined) return byDefault
     const isRight = typeof value === 'number' && (least === undefined ? value > 0 : value >= least)
-    if (!isRight) this.problem(path, `is ${String(value)}, expected milliseconds of ${least === undefined ? 'more than 0' : `at least ${String(least)}`}`)
+    if (!isRight)
+      this.problem(
+        path,
+        `is ${String(value)}, expected milliseconds of ${least === undefined ? 'more than 0' : `at least ${String(least)}`}`,
+      )
     return value
   }
 
@@ -210,11 +223,42 @@ class Check {
 }
 
 const NAMES: ReadonlySet<string> = new Set<keyof ReplicasetOptions>([
-  'definition', 'user', 'password', 'dialect', 'holdBudget', 'buffer', 'zone', 'zoneWeights', 'onConflict', 'preferred',
-  'connections', 'connectTimeoutMs', 'reconnect', 'requestTimeoutMs', 'pingIntervalMs', 'silentAfterMs', 'redialSilentAfterMs',
-  'pollSearchIntervalMs', 'pollIntervalMs', 'pollTimeoutMs', 'lookTimeoutMs', 'staleGraceMs', 'stopTimeoutMs', 'restMs',
-  'lagIntervalMs', 'environment',
+  'definition',
+  'user',
+  'password',
+  'dialect',
+  'holdBudget',
+  'buffer',
+  'zone',
+  'zoneWeights',
+  'onConflict',
+  'preferred',
+  'connections',
+  'connectTimeoutMs',
+  'reconnect',
+  'requestTimeoutMs',
+  'pingIntervalMs',
+  'silentAfterMs',
+  'redialSilentAfterMs',
+  'pollSearchIntervalMs',
+  'pollIntervalMs',
+  'pollTimeoutMs',
+  'lookTimeoutMs',
+  'staleGraceMs',
+  'stopTimeoutMs',
+  'restMs',
+  'lagIntervalMs',
+  'environment',
 ])
 const BUFFER_NAMES: ReadonlySet<string> = new Set<keyof BufferOptions>([
-  'mode', 'windowMs', 'maxDurationMs', 'cooldownMs', 'size', 'bytes', 'minShare', 'drainConcurrency', 'maxAttempts', 'maxWindowsPerMinute',
+  'mode',
+  'windowMs',
+  'maxDurationMs',
+  'cooldownMs',
+  'size',
+  'bytes',
+  'minShare',
+  'drainConcurrency',
+  'maxAttempts',
+  'maxWindowsPerMinute',
 ])

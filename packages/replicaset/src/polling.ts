@@ -4,7 +4,16 @@
  * asked again on this connection for a while; the pauses grow, since a missing grant may stay missing for days.
  */
 import type { ReplySink } from '@orbweaver/connection'
-import { BoxError, callRequest, decodeData, ErrorCode, isOrbweaverError, type OrbweaverError, type Reply, type Request } from '@orbweaver/iproto'
+import {
+  BoxError,
+  callRequest,
+  decodeData,
+  ErrorCode,
+  isOrbweaverError,
+  type OrbweaverError,
+  type Reply,
+  type Request,
+} from '@orbweaver/iproto'
 import type { Dialect } from './attempt.js'
 import { type PollValue, readBoxInfo } from './status-events.js'
 
@@ -77,7 +86,11 @@ export class Poll implements ReplySink {
   readonly look: number
   readonly #told: (poll: Poll, outcome: PollValue | OrbweaverError | undefined) => void
 
-  constructor(method: PollMethod, look: number, told: (poll: Poll, outcome: PollValue | OrbweaverError | undefined) => void) {
+  constructor(
+    method: PollMethod,
+    look: number,
+    told: (poll: Poll, outcome: PollValue | OrbweaverError | undefined) => void,
+  ) {
     this.method = method
     this.look = look
     this.#told = told

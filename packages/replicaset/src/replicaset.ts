@@ -18,7 +18,7 @@ import { type ReplicasetOptions, resolveReplicasetOptions, type Settings } from 
 import { RoutedOperations } from './routed-operations.js'
 import type { HoldStats, InstanceInfo, ReplicasetInfo, ReplicasetStats } from './stats.js'
 import { runTransaction } from './transaction.js'
-import { type CallOwner, type DetailedResult, readValues, type ReplicasetCallOptions, startCall } from './user-call.js'
+import { type CallOwner, type DetailedResult, NO_OPTIONS, readValues, type ReplicasetCallOptions, startCall } from './user-call.js'
 
 /** What layers above need of a replicaset: the path without promises. */
 export interface Replicaset {
@@ -69,7 +69,11 @@ export interface ReplicasetHandle extends Replicaset, AsyncDisposable {
   /** Sends any request of `@orbweaver/iproto` and gives the decoded DATA of its answer. */
   request<T = unknown[]>(mode: CallMode, request: Request, options?: ReplicasetCallOptions): Promise<T>
   /** As `request`, and tells who answered. */
-  requestDetailed<T = unknown[]>(mode: CallMode, request: Request, options?: ReplicasetCallOptions): Promise<DetailedResult<T>>
+  requestDetailed<T = unknown[]>(
+    mode: CallMode,
+    request: Request,
+    options?: ReplicasetCallOptions,
+  ): Promise<DetailedResult<T>>
   /** All operations of a connection (`select`, `insert`, `execute` …) for a call mode; reads are repeated elsewhere, writes wait for a master. */
   using(mode: CallMode): Operations
   /**
@@ -168,31 +172,35 @@ class LiveReplicaset implements ReplicasetHandle {
     return [...this.#dispatcher.discovery.instances]
   }
 
-  callrw<T = unknown[]>(name: string, args: readonly unknown[] = [], options: ReplicasetCallOptions = {}): Promise<T> {
+  callrw<T = unknown[]>(name: string, args: readonly unknown[] = [], options: ReplicasetCallOptions = NO_OPTIONS): Promise<T> {
     return this.request<T>('rw', callRequest(name, args), options)
   }
 
-  callro<T = unknown[]>(name: string, args: readonly unknown[] = [], options: ReplicasetCallOptions = {}): Promise<T> {
+  callro<T = unknown[]>(name: string, args: readonly unknown[] = [], options: ReplicasetCallOptions = NO_OPTIONS): Promise<T> {
     return this.request<T>('ro', callRequest(name, args), options)
   }
 
-  callbro<T = unknown[]>(name: string, args: readonly unknown[] = [], options: ReplicasetCallOptions = {}): Promise<T> {
+  callbro<T = unknown[]>(name: string, args: readonly unknown[] = [], options: ReplicasetCallOptions = NO_OPTIONS): Promise<T> {
     return this.request<T>('bro', callRequest(name, args), options)
   }
 
-  callre<T = unknown[]>(name: string, args: readonly unknown[] = [], options: ReplicasetCallOptions = {}): Promise<T> {
+  callre<T = unknown[]>(name: string, args: readonly unknown[] = [], options: ReplicasetCallOptions = NO_OPTIONS): Promise<T> {
     return this.request<T>('re', callRequest(name, args), options)
   }
 
-  callbre<T = unknown[]>(name: string, args: readonly unknown[] = [], options: ReplicasetCallOptions = {}): Promise<T> {
+  callbre<T = unknown[]>(name: string, args: readonly unknown[] = [], options: ReplicasetCallOptions = NO_OPTIONS): Promise<T> {
     return this.request<T>('bre', callRequest(name, args), options)
   }
 
-  async request<T = unknown[]>(mode: CallMode, request: Request, options: ReplicasetCallOptions = {}): Promise<T> {
+  async request<T = unknown[]>(mode: CallMode, request: Request, options: ReplicasetCallOptions = NO_OPTIONS): Promise<T> {
     return startCall<T>(this.#owner, mode, request, options, readValues<T>(options))
   }
 
-  async requestDetailed<T = unknown[]>(mode: CallMode, request: Request, options: ReplicasetCallOptions = {}): Promise<DetailedResult<T>> {
+  async requestDetailed<T = unknown[]>(
+    mode: CallMode,
+    request: Request,
+    options: ReplicasetCallOptions = NO_OPTIONS,
+  ): Promise<DetailedResult<T>> {
     const read = readValues<T>(options)
     return startCall<DetailedResult<T>>(this.#owner, mode, request, options, (reply, call) => ({
       value: read(reply),
@@ -276,7 +284,10 @@ class LiveReplicaset implements ReplicasetHandle {
       term: discovery.maxTerm,
       instances: discovery.instances.map((instance) => this.#instanceInfo(instance, nowMs)),
       alerts: discovery.alerts(),
-      window: window === undefined ? undefined : { reason: window.reason, ms: nowMs - window.openedMs, waiting: buffer.queue.length },
+      window:
+        window === undefined
+          ? undefined
+          : { reason: window.reason, ms: nowMs - window.openedMs, waiting: buffer.queue.length },
       cooldownMs: Math.max(0, buffer.cooldownUntilMs - nowMs),
     }
   }
@@ -347,7 +358,13 @@ class LiveReplicaset implements ReplicasetHandle {
     const { epoch } = this.#dispatcher.discovery
     const previous = this.#lastMaster
     this.#lastMaster = instance?.id
-    const change: MasterChange = { replicaset: this.id, epoch, master: instance?.id, previous, term: instance?.view.term }
+    const change: MasterChange = {
+      replicaset: this.id,
+      epoch,
+      master: instance?.id,
+      previous,
+      term: instance?.view.term,
+    }
     log('info', 'master', () => ({ ...change }))
     this.#tell(() => {
       publishMaster(change)

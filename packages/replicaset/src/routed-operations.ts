@@ -26,7 +26,11 @@ export class RoutedOperations extends Operations {
   }
 
   /** By its text: the statement was prepared on one connection, and this may go to another. */
-  protected executePrepared<Row>(statement: PreparedStatement, binds: readonly unknown[], options: RequestOptions): Promise<SqlRows<Row>> {
+  protected executePrepared<Row>(
+    statement: PreparedStatement,
+    binds: readonly unknown[],
+    options: RequestOptions,
+  ): Promise<SqlRows<Row>> {
     return this.executeRaw<Row>(statement.text, binds, options)
   }
 }
@@ -55,7 +59,10 @@ class RoutedHost implements OperationsHost {
   }
 
   send(request: Request, deadline: number, signal: AbortSignal | undefined, sink: ReplySink): void {
-    this.#dispatcher.dispatch(new RoutedRequest(this.#dispatcher, this.#mode, request, deadline, signal, sink), this.#mode)
+    this.#dispatcher.dispatch(
+      new RoutedRequest(this.#dispatcher, this.#mode, request, deadline, signal, sink),
+      this.#mode,
+    )
   }
 }
 
@@ -71,7 +78,14 @@ class RoutedRequest implements Attempt, ReplySink {
   readonly #sink: ReplySink
   #token = 0
 
-  constructor(dispatcher: Dispatcher, mode: CallMode, request: Request, deadline: number, signal: AbortSignal | undefined, sink: ReplySink) {
+  constructor(
+    dispatcher: Dispatcher,
+    mode: CallMode,
+    request: Request,
+    deadline: number,
+    signal: AbortSignal | undefined,
+    sink: ReplySink,
+  ) {
     this.#dispatcher = dispatcher
     this.#request = request
     this.#sink = sink

@@ -3,7 +3,13 @@
  * start: if that changes, it fails, and only its caller can know whether to run it again. The start itself waits for a
  * master like any write.
  */
-import { type Clock, type Connection, ConnectionLostError, type Stream, type TransactionOptions } from '@orbweaver/connection'
+import {
+  type Clock,
+  type Connection,
+  ConnectionLostError,
+  type Stream,
+  type TransactionOptions,
+} from '@orbweaver/connection'
 import { isOrbweaverError, type OrbweaverError, type RequestClass } from '@orbweaver/iproto'
 import type { Attempt, InstanceHandle } from './attempt.js'
 import type { Dispatcher } from './dispatcher.js'
@@ -21,10 +27,19 @@ export async function runTransaction<T>(
     const connection = await masterConnection(dispatcher, deadline, options.signal)
     await using stream = connection.stream()
     try {
-      await stream.begin({ ...options, ...(deadline === Number.POSITIVE_INFINITY ? {} : { timeout: Math.max(1, deadline - clock.now()) }) })
+      await stream.begin({
+        ...options,
+        ...(deadline === Number.POSITIVE_INFINITY ? {} : { timeout: Math.max(1, deadline - clock.now()) }),
+      })
     } catch (error) {
       // Nothing has begun: the next master may do.
-      if (isOrbweaverError(error) && error instanceof ConnectionLostError && error.executed === 'no' && tries < MAX_BEGINS) continue
+      if (
+        isOrbweaverError(error) &&
+        error instanceof ConnectionLostError &&
+        error.executed === 'no' &&
+        tries < MAX_BEGINS
+      )
+        continue
       throw error
     }
     const result = await work(stream)
@@ -33,7 +48,11 @@ export async function runTransaction<T>(
   }
 }
 
-function masterConnection(dispatcher: Dispatcher, deadline: number, signal: AbortSignal | undefined): Promise<Connection> {
+function masterConnection(
+  dispatcher: Dispatcher,
+  deadline: number,
+  signal: AbortSignal | undefined,
+): Promise<Connection> {
   return new Promise((resolve, reject) => {
     dispatcher.dispatch(new MasterWait(dispatcher, deadline, signal, resolve, reject), 'rw')
   })
@@ -68,7 +87,12 @@ class MasterWait implements Attempt {
   /** `elsewhere`: what follows is the stream's own business. */
   run(instance: InstanceHandle): 'elsewhere' {
     const connection = this.#dispatcher.connectionOf(instance)
-    if (connection === undefined) this.#reject(new ConnectionLostError(`The connection to ${instance.id} was lost before the transaction began`, { executed: 'no' }))
+    if (connection === undefined)
+      this.#reject(
+        new ConnectionLostError(`The connection to ${instance.id} was lost before the transaction began`, {
+          executed: 'no',
+        }),
+      )
     else this.#resolve(connection)
     return 'elsewhere'
   }

@@ -1,5 +1,11 @@
 /** A call made with the methods users call: the one place where a promise meets the path without promises. */
-import { type Clock, type PendingRequest, RequestAbortedError, type ReplySink, type SendOptions } from '@orbweaver/connection'
+import {
+  type Clock,
+  type PendingRequest,
+  RequestAbortedError,
+  type ReplySink,
+  type SendOptions,
+} from '@orbweaver/connection'
 import {
   dataSlice,
   decodeData,
@@ -67,7 +73,13 @@ export interface CallOwner {
 }
 
 /** @throws InvalidArgumentError for options that make no sense */
-export function startCall<T>(owner: CallOwner, mode: CallMode, request: Request, options: ReplicasetCallOptions, read: (reply: Reply, call: UserCall<T>) => T): Promise<T> {
+export function startCall<T>(
+  owner: CallOwner,
+  mode: CallMode,
+  request: Request,
+  options: ReplicasetCallOptions,
+  read: (reply: Reply, call: UserCall<T>) => T,
+): Promise<T> {
   checkOptions(mode, options)
   return new Promise<T>((resolve, reject) => {
     const call = new UserCall<T>(owner, mode, request, options, read, resolve, reject)
@@ -183,7 +195,10 @@ export class UserCall<T> implements Attempt, ReplySink {
 
   sendOptions(): SendOptions {
     const { signal } = this
-    const deadline = this.#requestTimeoutMs === undefined ? this.deadline : Math.min(this.deadline, this.#owner.clock.now() + this.#requestTimeoutMs)
+    const deadline =
+      this.#requestTimeoutMs === undefined
+        ? this.deadline
+        : Math.min(this.deadline, this.#owner.clock.now() + this.#requestTimeoutMs)
     return signal === undefined ? { deadline } : { deadline, signal }
   }
 
@@ -216,14 +231,13 @@ export class UserCall<T> implements Attempt, ReplySink {
     if (this.#isOver) return false
     this.#isOver = true
     this.#cancelHedge?.()
-    const superfluous = new RequestAbortedError('Another instance has answered first', { executed: 'unknown' })
     const pending = this.#pending
     this.#pending = undefined
-    if (this.#hedge !== undefined) {
-      pending?.abandon(superfluous)
-      this.#hedge.abandon(superfluous)
-      this.#owner.dispatcher.withdraw(this)
-    }
+    if (this.#hedge === undefined) return true
+    const superfluous = new RequestAbortedError('Another instance has answered first', { executed: 'unknown' })
+    pending?.abandon(superfluous)
+    this.#hedge.abandon(superfluous)
+    this.#owner.dispatcher.withdraw(this)
     return true
   }
 
@@ -304,17 +318,21 @@ class Hedge<T> implements Attempt, ReplySink {
 }
 
 function checkOptions(mode: CallMode, options: ReplicasetCallOptions): void {
+  if (options === NO_OPTIONS) return
   for (const name of Object.keys(options)) {
     if (!OPTION_NAMES.has(name)) throw new InvalidArgumentError(`A call of a replicaset has no option "${name}"`)
   }
   for (const name of ['timeout', 'requestTimeout'] as const) {
     const value = options[name]
     if (value !== undefined && !(typeof value === 'number' && value > 0)) {
-      throw new InvalidArgumentError(`${name} is ${String(value)}, expected milliseconds of more than 0, or Infinity for none`)
+      throw new InvalidArgumentError(
+        `${name} is ${String(value)}, expected milliseconds of more than 0, or Infinity for none`,
+      )
     }
   }
   for (const name of ['requestTimeout', 'maxLagMs', 'hedge'] as const) {
-    if (mode === 'rw' && options[name] !== undefined) throw new InvalidArgumentError(`${name} is for reads, and this is a write`)
+    if (mode === 'rw' && options[name] !== undefined)
+      throw new InvalidArgumentError(`${name} is for reads, and this is a write`)
   }
 }
 
@@ -338,9 +356,20 @@ function tag(error: OrbweaverError, instance: InstanceHandle | undefined): void 
   if (instance !== undefined) INSTANCES.set(error, instance.id)
 }
 
+/** What calls without options are given. */
+export const NO_OPTIONS: ReplicasetCallOptions = {}
+
 const INSTANCES = new WeakMap<object, string>()
 const OPTION_NAMES: ReadonlySet<string> = new Set<keyof ReplicasetCallOptions>([
-  'timeout', 'requestTimeout', 'signal', 'idempotent', 'orderKey', 'maxLagMs', 'hedge', 'decode', 'raw',
+  'timeout',
+  'requestTimeout',
+  'signal',
+  'idempotent',
+  'orderKey',
+  'maxLagMs',
+  'hedge',
+  'decode',
+  'raw',
 ])
 /** What a waiting call costs beside its body. */
 const OVERHEAD_BYTES = 256

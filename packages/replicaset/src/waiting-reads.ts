@@ -9,7 +9,12 @@ export class WaitingReads {
   #isRunning = false
 
   /** @param run - tries to send it; false: still nobody */
-  constructor(clock: Clock, share: HoldShare, run: (held: Held) => boolean, giveUp: (held: Held, end: HoldEnd) => void) {
+  constructor(
+    clock: Clock,
+    share: HoldShare,
+    run: (held: Held) => boolean,
+    giveUp: (held: Held, end: HoldEnd) => void,
+  ) {
     this.#run = run
     this.queue = new HoldQueue(clock, share, giveUp, () => undefined)
   }

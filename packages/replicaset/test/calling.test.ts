@@ -1,9 +1,25 @@
 /** The methods users call, and what a replicaset tells while it works. */
 import { channel, tracingChannel } from 'node:diagnostics_channel'
 import { type ReplySink, RequestTimeoutError } from '@orbweaver/connection'
-import { callRequest, decodeData, insertRequest, type OrbweaverError, RawValue, type Reply, RequestType, selectRequest } from '@orbweaver/iproto'
+import {
+  callRequest,
+  decodeData,
+  insertRequest,
+  type OrbweaverError,
+  RawValue,
+  type Reply,
+  RequestType,
+  selectRequest,
+} from '@orbweaver/iproto'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { type CallTrace, CHANNELS, createReplicaset, instanceOf, type ReplicasetCallOptions, type WindowEvent } from '../src/index.js'
+import {
+  type CallTrace,
+  CHANNELS,
+  createReplicaset,
+  instanceOf,
+  type ReplicasetCallOptions,
+  type WindowEvent,
+} from '../src/index.js'
 import { Scene, type SceneOptions } from './scene.js'
 
 async function ready(options: SceneOptions = {}): Promise<Scene> {
@@ -16,7 +32,9 @@ async function ready(options: SceneOptions = {}): Promise<Scene> {
 
 const failure = (promise: Promise<unknown>): Promise<OrbweaverError> =>
   promise.then(
-    (value) => { throw new Error(`It resolved with ${JSON.stringify(value)}`) },
+    (value) => {
+      throw new Error(`It resolved with ${JSON.stringify(value)}`)
+    },
     (error: unknown) => error as OrbweaverError,
   )
 
@@ -24,7 +42,8 @@ describe('calls', () => {
   it('go where their mode says and give everything the function returned', async () => {
     const scene = await ready()
     const { replicaset, clock } = scene
-    for (const instance of Object.values(scene.instances)) instance.functions.set('f', (args, request, self) => request.reply([self.id, ...args]))
+    for (const instance of Object.values(scene.instances))
+      instance.functions.set('f', (args, request, self) => request.reply([self.id, ...args]))
     expect(await clock.run(replicaset.callrw('f', [1]))).toEqual(['a', 1])
     expect(await clock.run(replicaset.callro('f', [2]))).toEqual(['a', 2])
     expect(await clock.run(replicaset.callre('f'))).toEqual(['b'])
@@ -35,7 +54,12 @@ describe('calls', () => {
   it('can be any request, and can tell their story', async () => {
     const scene = await ready()
     expect(await scene.clock.run(scene.replicaset.request('re', selectRequest({ space: 512 })))).toEqual([['b']])
-    expect(await scene.clock.run(scene.replicaset.requestDetailed('rw', insertRequest(512, [7])))).toEqual({ value: [[7]], instance: 'a', tries: 1, ms: 2 })
+    expect(await scene.clock.run(scene.replicaset.requestDetailed('rw', insertRequest(512, [7])))).toEqual({
+      value: [[7]],
+      instance: 'a',
+      tries: 1,
+      ms: 2,
+    })
     const raw = await scene.clock.run(scene.replicaset.callro<RawValue>('who', [], { raw: true }))
     expect(raw).toBeInstanceOf(RawValue)
   })
@@ -67,7 +91,11 @@ describe('calls', () => {
     const calling = failure(scene.replicaset.callrw('slow', [], { signal: abort.signal }))
     await scene.clock.advance(100)
     abort.abort(new Error('enough'))
-    expect(await scene.clock.run(calling)).toMatchObject({ code: 'ORB_REQUEST_ABORTED', executed: 'unknown', cause: { message: 'enough' } })
+    expect(await scene.clock.run(calling)).toMatchObject({
+      code: 'ORB_REQUEST_ABORTED',
+      executed: 'unknown',
+      cause: { message: 'enough' },
+    })
   })
 
   it('with an answer that cannot be read say that they were executed', async () => {
@@ -129,7 +157,11 @@ describe('transactions', () => {
   const answerTransactions = (scene: Scene): string[] => {
     const seen: string[] = []
     for (const instance of Object.values(scene.instances)) {
-      for (const [type, name] of [[RequestType.begin, 'begin'], [RequestType.commit, 'commit'], [RequestType.rollback, 'rollback']] as const) {
+      for (const [type, name] of [
+        [RequestType.begin, 'begin'],
+        [RequestType.commit, 'commit'],
+        [RequestType.rollback, 'rollback'],
+      ] as const) {
         instance.peer.handle(type, (request) => {
           seen.push(`${name} ${instance.id}`)
           request.ok()
@@ -142,10 +174,12 @@ describe('transactions', () => {
   it('run at the master, all of it on one stream', async () => {
     const scene = await ready()
     const seen = answerTransactions(scene)
-    const result = await scene.clock.run(scene.replicaset.transaction(async (stream) => {
-      await stream.insert(512, [1])
-      return 'done'
-    }))
+    const result = await scene.clock.run(
+      scene.replicaset.transaction(async (stream) => {
+        await stream.insert(512, [1])
+        return 'done'
+      }),
+    )
     expect([result, seen, scene.at('a').executed]).toEqual(['done', ['begin a', 'commit a'], [1]])
     expect(scene.at('a').peer.requestsOf(RequestType.insert)[0]?.streamId).toBeGreaterThan(0)
   })
@@ -156,15 +190,17 @@ describe('transactions', () => {
     scene.at('a').ro()
     await scene.clock.advance(10)
     let runs = 0
-    const running = failure(scene.replicaset.transaction(async (stream) => {
-      runs += 1
-      await stream.insert(512, [1])
-      scene.at('b').kill()
-      scene.at('b').revive()
-      scene.at('c').rw(5)
-      await scene.clock.advance(200)
-      await stream.insert(512, [2])
-    }))
+    const running = failure(
+      scene.replicaset.transaction(async (stream) => {
+        runs += 1
+        await stream.insert(512, [1])
+        scene.at('b').kill()
+        scene.at('b').revive()
+        scene.at('c').rw(5)
+        await scene.clock.advance(200)
+        await stream.insert(512, [2])
+      }),
+    )
     await scene.clock.advance(100)
     scene.at('b').rw(4)
     const error = await scene.clock.run(running)
@@ -176,7 +212,16 @@ describe('transactions', () => {
     const scene = await ready()
     scene.at('a').ro()
     await scene.clock.advance(10)
-    const error = await scene.clock.run(failure(scene.replicaset.transaction(async () => { throw new Error('it ran') }, { timeout: 200 })))
+    const error = await scene.clock.run(
+      failure(
+        scene.replicaset.transaction(
+          async () => {
+            throw new Error('it ran')
+          },
+          { timeout: 200 },
+        ),
+      ),
+    )
     expect([error.code, error.executed]).toEqual(['ORB_NO_MASTER', 'no'])
   })
 })
@@ -194,7 +239,12 @@ describe('pinned sessions', () => {
     for (let count = 0; count < 3; count += 1) session.send(callRequest('who'), { deadline: Infinity }, answers)
     await scene.clock.advance(10)
     expect(answers.ends.map((reply) => decodeData(reply as Reply))).toEqual([['a'], ['a'], ['a']])
-    const used = new Set(scene.at('a').peer.requestsOf(RequestType.call).map(({ session: at }) => at))
+    const used = new Set(
+      scene
+        .at('a')
+        .peer.requestsOf(RequestType.call)
+        .map(({ session: at }) => at),
+    )
     expect([used.size, session.lost]).toEqual([1, false])
     scene.at('a').kill()
     scene.at('a').revive()
@@ -217,7 +267,15 @@ describe('pinned sessions', () => {
   it('other requests are spread over the connections', async () => {
     const scene = await ready({ connections: 3 })
     for (let count = 0; count < 9; count += 1) await scene.clock.run(scene.replicaset.callrw('who'))
-    expect(new Set(scene.at('a').peer.requestsOf(RequestType.call).filter(({ body }) => body.has(0x22)).map(({ session }) => session)).size).toBe(3)
+    expect(
+      new Set(
+        scene
+          .at('a')
+          .peer.requestsOf(RequestType.call)
+          .filter(({ body }) => body.has(0x22))
+          .map(({ session }) => session),
+      ).size,
+    ).toBe(3)
   })
 })
 
@@ -239,7 +297,12 @@ describe('what is told', () => {
     expect(await iterator.next()).toEqual({ done: false, value: { epoch: 3, master: 'c' } })
     scene.replicaset.destroy()
     await scene.clock.run(reading)
-    expect(seen).toEqual([{ epoch: 1, master: 'a' }, { epoch: 2, master: 'b' }, { epoch: 2, master: undefined }, { epoch: 3, master: 'c' }])
+    expect(seen).toEqual([
+      { epoch: 1, master: 'a' },
+      { epoch: 2, master: 'b' },
+      { epoch: 2, master: undefined },
+      { epoch: 3, master: 'c' },
+    ])
     expect(await iterator.next()).toEqual({ done: true, value: undefined })
     const late: unknown[] = []
     for await (const change of scene.replicaset.changes()) late.push(change)
@@ -270,13 +333,20 @@ describe('what is told', () => {
     const logged: unknown[] = []
     const onLog = (record: unknown): void => void logged.push(record)
     channel(CHANNELS.log).subscribe(onLog)
-    onTestFinished(() => void channel(CHANNELS.log).unsubscribe(onLog))
+    onTestFinished(() => {
+      channel(CHANNELS.log).unsubscribe(onLog)
+    })
     scene.at('b').rw(4)
     await scene.clock.advance(10)
     scene.at('b').ro()
     await scene.clock.advance(10)
-    expect(seen).toEqual([['b', 'a', 2, 4, 'b'], [undefined, 'b', 2, undefined, undefined]])
-    expect(logged).toContainEqual(expect.objectContaining({ level: 'error', package: 'replicaset', event: 'listener failed' }))
+    expect(seen).toEqual([
+      ['b', 'a', 2, 4, 'b'],
+      [undefined, 'b', 2, undefined, undefined],
+    ])
+    expect(logged).toContainEqual(
+      expect.objectContaining({ level: 'error', package: 'replicaset', event: 'listener failed' }),
+    )
     expect(scene.writes[0]?.result).toBe('')
   })
 
@@ -286,7 +356,9 @@ describe('what is told', () => {
     const published: unknown[] = []
     const onWindow = (message: unknown): void => void published.push(message)
     channel(CHANNELS.window).subscribe(onWindow)
-    onTestFinished(() => void channel(CHANNELS.window).unsubscribe(onWindow))
+    onTestFinished(() => {
+      channel(CHANNELS.window).unsubscribe(onWindow)
+    })
     scene.replicaset.on('window', (event) => events.push(event))
     scene.at('a').ro()
     await scene.clock.advance(10)
@@ -297,8 +369,26 @@ describe('what is told', () => {
     scene.at('b').rw(4)
     await scene.clock.advance(10)
     expect(events).toEqual([
-      { set: 'A', reason: 'no_master', T0: 3, M0: { id: 'a', generation: 1 }, end: undefined, why: undefined, entries: 0, ms: 0 },
-      { set: 'A', reason: 'no_master', T0: 3, M0: { id: 'a', generation: 1 }, end: 'b', why: 'newer_term', entries: 2, ms: 101 },
+      {
+        set: 'A',
+        reason: 'no_master',
+        T0: 3,
+        M0: { id: 'a', generation: 1 },
+        end: undefined,
+        why: undefined,
+        entries: 0,
+        ms: 0,
+      },
+      {
+        set: 'A',
+        reason: 'no_master',
+        T0: 3,
+        M0: { id: 'a', generation: 1 },
+        end: 'b',
+        why: 'newer_term',
+        entries: 2,
+        ms: 101,
+      },
     ])
     expect(published).toEqual(events)
     expect(scene.replicaset.info().window).toBeUndefined()
@@ -316,13 +406,22 @@ describe('what is told', () => {
       error: () => undefined,
     }
     traces.subscribe(subscribers)
-    onTestFinished(() => void traces.unsubscribe(subscribers))
+    onTestFinished(() => {
+      traces.unsubscribe(subscribers)
+    })
     await scene.clock.run(scene.replicaset.callro('who'))
     await scene.clock.run(failure(scene.replicaset.callrw('missing')))
     scene.at('a').ro()
     await scene.clock.advance(10)
     await scene.clock.run(failure(scene.replicaset.callrw('who', [], { timeout: 10 })))
-    expect(traced).toEqual(['start ro', 'end a ', 'start rw', 'end a ORB_BOX', 'start rw', 'end undefined ORB_NO_MASTER'])
+    expect(traced).toEqual([
+      'start ro',
+      'end a ',
+      'start rw',
+      'end a ORB_BOX',
+      'start rw',
+      'end undefined ORB_NO_MASTER',
+    ])
   })
 
   it('a listener can be taken away again, or be asked once', async () => {
@@ -368,7 +467,14 @@ describe('closing', () => {
 it('options are checked at the door, all problems at once', () => {
   const make = (): unknown =>
     createReplicaset({
-      definition: { id: '', instances: [{ id: 'a', uri: 'x:y:z' }, { id: 'a', uri: 'localhost:1', weight: -1, uuid: 'no' }], master: 'q' },
+      definition: {
+        id: '',
+        instances: [
+          { id: 'a', uri: 'x:y:z' },
+          { id: 'a', uri: 'localhost:1', weight: -1, uuid: 'no' },
+        ],
+        master: 'q',
+      },
       buffer: { windowMs: 100, maxDurationMs: 50, mode: 'maybe' as 'on', drainConcurrency: 0 },
       pingIntervalMs: 10,
       silentAfterMs: 5,
@@ -381,8 +487,18 @@ it('options are checked at the door, all problems at once', () => {
   } catch (error) {
     const paths = (error as { problems: readonly { path: string }[] }).problems.map(({ path }) => path)
     expect(paths).toEqual([
-      'surprise', 'definition.id', 'definition.instances[0].uri', 'definition.instances[1].id', 'definition.instances[1].uuid',
-      'definition.instances[1].weight', 'definition.master', 'buffer.mode', 'buffer.drainConcurrency', 'buffer.maxDurationMs', 'silentAfterMs', 'password',
+      'surprise',
+      'definition.id',
+      'definition.instances[0].uri',
+      'definition.instances[1].id',
+      'definition.instances[1].uuid',
+      'definition.instances[1].weight',
+      'definition.master',
+      'buffer.mode',
+      'buffer.drainConcurrency',
+      'buffer.maxDurationMs',
+      'silentAfterMs',
+      'password',
     ])
   }
 })

@@ -1,11 +1,34 @@
-import { ConnectError, ConnectionClosedError, ConnectionLostError, QueueFullError, RequestAbortedError, RequestTimeoutError } from '@orbweaver/connection'
-import { BoxError, executedOf, FrameHeader, FrameWriter, InvalidArgumentError, Key, type OrbweaverError, readReply, type Reply, type RequestClass, Uuid } from '@orbweaver/iproto'
+import {
+  ConnectError,
+  ConnectionClosedError,
+  ConnectionLostError,
+  QueueFullError,
+  RequestAbortedError,
+  RequestTimeoutError,
+} from '@orbweaver/connection'
+import {
+  BoxError,
+  executedOf,
+  FrameHeader,
+  FrameWriter,
+  InvalidArgumentError,
+  Key,
+  type OrbweaverError,
+  readReply,
+  type Reply,
+  type RequestClass,
+  Uuid,
+} from '@orbweaver/iproto'
 import { describe, expect, it } from 'vitest'
 import type { Attempt, Dialect } from '../src/index.js'
 import { readSignal } from '../src/failover-signal.js'
 
 const attempt = (requestClass: RequestClass, idempotent = false): Attempt => ({
-  deadline: Infinity, bytes: 0, requestClass, idempotent, orderKey: undefined,
+  deadline: Infinity,
+  bytes: 0,
+  requestClass,
+  idempotent,
+  orderKey: undefined,
   run: () => 'sent',
   giveUp: () => undefined,
 })
@@ -37,7 +60,19 @@ describe('what an error says about the master', () => {
   })
 
   it('read-only that a proxy passed on after sending proves nothing', () => {
-    expect(signal('dml', box(7, 'dml', new Map<string, unknown>([['proxy', 'p'], ['sent', true]])))).toBe('final')
+    expect(
+      signal(
+        'dml',
+        box(
+          7,
+          'dml',
+          new Map<string, unknown>([
+            ['proxy', 'p'],
+            ['sent', true],
+          ]),
+        ),
+      ),
+    ).toBe('final')
   })
 
   it.each<[string, OrbweaverError, string]>([
@@ -56,13 +91,31 @@ describe('what an error says about the master', () => {
 
   it('takes the term of an election and the leader it names, not the term of a queue', () => {
     const leader = '11111111-2222-4333-8444-555555555555'
-    const election = new Map<string, unknown>([['reason', 'election'], ['term', 7], ['leader_uuid', Uuid.from(leader)]])
+    const election = new Map<string, unknown>([
+      ['reason', 'election'],
+      ['term', 7],
+      ['leader_uuid', Uuid.from(leader)],
+    ])
     expect(readSignal(attempt('dml'), box(7, 'dml', election), undefined)).toMatchObject({ term: 7, hint: leader })
-    const queue = new Map<string, unknown>([['reason', 'synchro'], ['term', 7], ['queue_owner_uuid', Uuid.from(leader)]])
+    const queue = new Map<string, unknown>([
+      ['reason', 'synchro'],
+      ['term', 7],
+      ['queue_owner_uuid', Uuid.from(leader)],
+    ])
     expect(readSignal(attempt('dml'), box(7, 'dml', queue), undefined)).toMatchObject({ term: undefined, hint: leader })
-    expect(readSignal(attempt('dml'), box(7, 'dml', new Map([['reason', 'config']])), undefined)).toMatchObject({ term: undefined, hint: undefined })
-    const odd = new Map<string, unknown>([['reason', 'election'], ['term', 'seven'], ['leader_uuid', 7]])
-    expect(readSignal(attempt('dml'), box(7, 'dml', odd), undefined)).toMatchObject({ term: undefined, hint: undefined })
+    expect(readSignal(attempt('dml'), box(7, 'dml', new Map([['reason', 'config']])), undefined)).toMatchObject({
+      term: undefined,
+      hint: undefined,
+    })
+    const odd = new Map<string, unknown>([
+      ['reason', 'election'],
+      ['term', 'seven'],
+      ['leader_uuid', 7],
+    ])
+    expect(readSignal(attempt('dml'), box(7, 'dml', odd), undefined)).toMatchObject({
+      term: undefined,
+      hint: undefined,
+    })
   })
 })
 
@@ -81,7 +134,12 @@ function replyOf(data: unknown): Reply {
 
 describe('what a dialect says', () => {
   const dialect: Dialect = {
-    poll: { request: () => { throw new Error('not asked here') }, read: () => undefined },
+    poll: {
+      request: () => {
+        throw new Error('not asked here')
+      },
+      read: () => undefined,
+    },
     judge: (outcome) => {
       const text = outcome instanceof Error ? outcome.message : outcome.frame.toString('latin1')
       if (text.includes('NON_MASTER')) return { says: 'notMaster', refused: true, hint: 'b' }

@@ -37,16 +37,28 @@ async function playHistory(seed: number): Promise<string[]> {
     latencyMs: pick([0, 1, 5]),
     onConflict: pick(['keep', 'error'] as const),
     connections: pick([1, 1, 2]),
-    buffer: { size: pick([20, 1_000]), minShare: 4, drainConcurrency: pick([1, 3, 8]), windowMs: 3_000, maxDurationMs: 5_000, cooldownMs: 2_000, maxWindowsPerMinute: pick([10, 1_000]) },
+    buffer: {
+      size: pick([20, 1_000]),
+      minShare: 4,
+      drainConcurrency: pick([1, 3, 8]),
+      windowMs: 3_000,
+      maxDurationMs: 5_000,
+      cooldownMs: 2_000,
+      maxWindowsPerMinute: pick([10, 1_000]),
+    },
   })
   const instances = Object.values(scene.instances)
   const hasElections = chance(0.6)
   let term = 1
-  for (const instance of instances) instance.functions.set('f', (_args, request, self) => (self.isRo ? request.error(7, 'read-only') : request.reply([self.id])))
+  for (const instance of instances)
+    instance.functions.set('f', (_args, request, self) =>
+      self.isRo ? request.error(7, 'read-only') : request.reply([self.id]),
+    )
   const promote = (instance: TestInstance): void => {
     if (hasElections) term += 1
     instance.rw(term)
-    for (const other of instances) if (other !== instance && chance(0.8) && !other.isFrozen) other.ro(chance(0.7) ? term : undefined)
+    for (const other of instances)
+      if (other !== instance && chance(0.8) && !other.isFrozen) other.ro(chance(0.7) ? term : undefined)
   }
   const faults: (() => void)[] = [
     () => promote(pick(instances)),
@@ -76,7 +88,15 @@ async function playHistory(seed: number): Promise<string[]> {
       loading.loading = loading.loading === undefined ? { code: 116, message: 'loading' } : undefined
     },
     () => scene.replicaset.announceMaster(pick(scene.replicaset.instances()).id),
-    () => scene.replicaset.reconfigure({ id: 'A', instances: instances.filter(() => chance(0.9)).concat(instances[0]!).filter((each, at, all) => all.indexOf(each) === at).map(({ id, peer }) => ({ id, uri: peer.address })) }),
+    () =>
+      scene.replicaset.reconfigure({
+        id: 'A',
+        instances: instances
+          .filter(() => chance(0.9))
+          .concat(instances[0]!)
+          .filter((each, at, all) => all.indexOf(each) === at)
+          .map(({ id, peer }) => ({ id, uri: peer.address })),
+      }),
   ]
   if (chance(0.8)) promote(pick(instances))
   const aborts: AbortController[] = []
@@ -89,7 +109,9 @@ async function playHistory(seed: number): Promise<string[]> {
       idempotent: chance(0.15),
       inStream: chance(0.05),
       ...(kind < 0.15 ? { request: callRequest('f') } : {}),
-      ...(kind > 0.8 ? { request: selectRequest({ space: 512 }), idempotent: true, mode: pick(['ro', 'bro', 're', 'bre'] as const) } : {}),
+      ...(kind > 0.8
+        ? { request: selectRequest({ space: 512 }), idempotent: true, mode: pick(['ro', 'bro', 're', 'bre'] as const) }
+        : {}),
       ...(chance(0.2) ? { orderKey: pick(['x', 'y']) } : {}),
       ...(abort === undefined ? {} : { signal: abort.signal }),
     })
@@ -112,14 +134,21 @@ async function playHistory(seed: number): Promise<string[]> {
   const last: TestWrite = scene.write({ timeout: 5_000 })
   await scene.clock.advance(6_000)
   const problems = [...scene.faults]
-  if (last.result !== '') problems.push(`no recovery: ${String(last.result)} ${JSON.stringify(scene.replicaset.info())}`)
+  if (last.result !== '')
+    problems.push(`no recovery: ${String(last.result)} ${JSON.stringify(scene.replicaset.info())}`)
   for (const write of scene.writes) {
-    if (write.result === '' && write.requestClass === 'dml' && !instances.some(({ executed }) => executed.includes(write.number))) {
+    if (
+      write.result === '' &&
+      write.requestClass === 'dml' &&
+      !instances.some(({ executed }) => executed.includes(write.number))
+    ) {
       problems.push(`write ${String(write.number)} succeeded and was executed nowhere`)
     }
     const isRun = instances.some(({ executed }) => executed.includes(write.number))
-    if (write.outcome instanceof Error && isRun && !write.idempotent && write.error.executed === 'no') problems.push(`write ${String(write.number)} says that nothing was executed, and was`)
-    if (write.sentTo.length > 5 + 1) problems.push(`write ${String(write.number)} was sent ${String(write.sentTo.length)} times`)
+    if (write.outcome instanceof Error && isRun && !write.idempotent && write.error.executed === 'no')
+      problems.push(`write ${String(write.number)} says that nothing was executed, and was`)
+    if (write.sentTo.length > 5 + 1)
+      problems.push(`write ${String(write.number)} was sent ${String(write.sentTo.length)} times`)
   }
   const { waitingReads, waitingForFence } = scene.replicaset.stats()
   if (waitingReads.now + waitingForFence.now > 0) problems.push('something still waits beside the window')
@@ -130,7 +159,11 @@ async function playHistory(seed: number): Promise<string[]> {
 describe('random histories', () => {
   it(`of ${String(COUNT)} none leaks, hangs, repeats or fails to recover`, { timeout: 1_800_000 }, async () => {
     const failures: string[] = []
-    for (let seed = FIRST_SEED; seed < FIRST_SEED + (process.env['HISTORY_SEED'] === undefined ? COUNT : 1); seed += 1) {
+    for (
+      let seed = FIRST_SEED;
+      seed < FIRST_SEED + (process.env['HISTORY_SEED'] === undefined ? COUNT : 1);
+      seed += 1
+    ) {
       for (const problem of await playHistory(seed)) failures.push(`seed ${String(seed)}: ${problem}`)
       if (failures.length >= 5) break
     }

@@ -61,7 +61,9 @@ describe('the budget', () => {
       fc.property(
         fc.integer({ min: 1, max: 40 }),
         fc.integer({ min: 0, max: 10 }),
-        fc.array(fc.tuple(fc.integer({ min: 0, max: 3 }), fc.boolean(), fc.integer({ min: 1, max: 30 })), { maxLength: 200 }),
+        fc.array(fc.tuple(fc.integer({ min: 0, max: 3 }), fc.boolean(), fc.integer({ min: 1, max: 30 })), {
+          maxLength: 200,
+        }),
         (size, minShare, steps) => {
           const ledger = ledgerOf(createHoldBudget({ size, bytes: 20 * size, minShare }))
           const members = [1, 2, 3, 4].map(() => ({ share: ledger.join(), held: [] as number[] }))
@@ -98,7 +100,11 @@ describe('one replicaset that holds a lot', () => {
     greedy.at('b').rw(4)
     other.at('b').rw(4)
     await clock.advance(100)
-    expect(results(greedy).slice(15).every((result) => result === '')).toBe(true)
+    expect(
+      results(greedy)
+        .slice(15)
+        .every((result) => result === ''),
+    ).toBe(true)
     expect(results(other).every((result) => result === '')).toBe(true)
   })
 
@@ -214,10 +220,16 @@ describe('what waits', () => {
     scene.at('a').rw(3)
     await scene.clock.advance(20)
     scene.at('a').functions.set('f', () => undefined)
-    const calling = scene.replicaset.callrw('f', [], { idempotent: true, timeout: 1_000 }).catch((error: unknown) => error)
+    const calling = scene.replicaset
+      .callrw('f', [], { idempotent: true, timeout: 1_000 })
+      .catch((error: unknown) => error)
     await scene.clock.advance(10)
     scene.at('a').kill()
-    expect(await scene.clock.run(calling)).toMatchObject({ code: 'ORB_NO_MASTER', executed: 'unknown', cause: { code: 'ORB_CONNECTION_LOST' } })
+    expect(await scene.clock.run(calling)).toMatchObject({
+      code: 'ORB_NO_MASTER',
+      executed: 'unknown',
+      cause: { code: 'ORB_CONNECTION_LOST' },
+    })
   })
 
   it('whose outcome got lost succeeds at the next master, if it may be repeated', async () => {
@@ -237,19 +249,22 @@ describe('what waits', () => {
 })
 
 describe('where waiting is not wanted', () => {
-  it.each(['off', 'observe'] as const)('mode "%s": the write fails at once, with the refusal if there was one', async (mode) => {
-    const scene = await lost({ buffer: { mode } })
-    const write = scene.write()
-    expect([write.result, write.error.executed]).toEqual(['ORB_NO_MASTER', 'no'])
-    scene.at('a').rw(4)
-    await scene.clock.advance(10)
-    scene.at('a').isRo = true
-    const refused = scene.write()
-    await scene.clock.advance(10)
-    expect(refused.result).toBe('ORB_BOX 7')
-    expect(scene.replicaset.stats().buffered.skipped[mode]).toBe(2)
-    expect(scene.windows).toBe(0)
-  })
+  it.each(['off', 'observe'] as const)(
+    'mode "%s": the write fails at once, with the refusal if there was one',
+    async (mode) => {
+      const scene = await lost({ buffer: { mode } })
+      const write = scene.write()
+      expect([write.result, write.error.executed]).toEqual(['ORB_NO_MASTER', 'no'])
+      scene.at('a').rw(4)
+      await scene.clock.advance(10)
+      scene.at('a').isRo = true
+      const refused = scene.write()
+      await scene.clock.advance(10)
+      expect(refused.result).toBe('ORB_BOX 7')
+      expect(scene.replicaset.stats().buffered.skipped[mode]).toBe(2)
+      expect(scene.windows).toBe(0)
+    },
+  )
 
   it('more windows than allowed in a minute: writes fail at once until the minute is over', async () => {
     const scene = await lost({ buffer: { maxWindowsPerMinute: 3 } })

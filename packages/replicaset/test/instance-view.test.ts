@@ -1,5 +1,12 @@
 import { describe, expect, it } from 'vitest'
-import { applyNews, type InstanceNews, type InstanceState, type InstanceView, newView, stateOf } from '../src/instance-view.js'
+import {
+  applyNews,
+  type InstanceNews,
+  type InstanceState,
+  type InstanceView,
+  newView,
+  stateOf,
+} from '../src/instance-view.js'
 
 const NOW = 100_000
 const LOOK = 50
@@ -24,7 +31,8 @@ function described(before: InstanceView, news: InstanceNews): string {
   if (view === before && look === undefined) return '-'
   const words: string[] = [stateOf(view)]
   if (view.term !== before.term) words.push(`term ${String(view.term)}`)
-  for (const flag of ['stopping', 'silent', 'refused'] as const) if (view[flag] !== before[flag]) words.push(`${view[flag] ? '+' : '-'}${flag}`)
+  for (const flag of ['stopping', 'silent', 'refused'] as const)
+    if (view[flag] !== before[flag]) words.push(`${view[flag] ? '+' : '-'}${flag}`)
   if (view.fence !== before.fence) words.push(view.fence === undefined ? 'fence passed' : 'fence')
   if (look !== undefined && view.fence === before.fence) words.push('look')
   return words.join(', ')
@@ -34,6 +42,7 @@ const ORDER: readonly InstanceState[] = ['DOWN', 'CONNECTING', 'LEGACY', 'MUTE',
 const fill = (cell: string): readonly string[] => Array.from({ length: 5 }, () => cell)
 
 /** Cells in the order of the columns. */
+// prettier-ignore
 const TABLE: readonly (readonly [string, InstanceNews, readonly string[]])[] = [
   ['connected, watchers available', { type: 'connected', generation: 4, hasWatchers: true }, ['MUTE', 'MUTE', 'MUTE', 'MUTE', 'MUTE, term undefined', 'MUTE, term undefined', 'MUTE, term undefined']],
   ['connected, no watchers', { type: 'connected', generation: 4, hasWatchers: false }, ['LEGACY', 'LEGACY', 'LEGACY', 'LEGACY', 'LEGACY, term undefined', 'LEGACY, term undefined', 'LEGACY, term undefined']],
@@ -64,8 +73,10 @@ const TABLE: readonly (readonly [string, InstanceNews, readonly string[]])[] = [
 
 describe('what news does to the view of an instance', () => {
   for (const [name, news, cells] of TABLE) {
-    it(`${name}`, () => {
-      expect(Object.fromEntries(ORDER.map((state) => [state, described(COLUMNS[state], news)]))).toEqual(Object.fromEntries(ORDER.map((state, at) => [state, cells[at]])))
+    it(name, () => {
+      expect(Object.fromEntries(ORDER.map((state) => [state, described(COLUMNS[state], news)]))).toEqual(
+        Object.fromEntries(ORDER.map((state, at) => [state, cells[at]])),
+      )
     })
   }
 })
@@ -79,7 +90,8 @@ describe('polled instances', () => {
     ['a writable one is unknown after two', false, 2, 'MUTE'],
   ])('%s', (_name, ro, failures, state) => {
     let view = legacy(ro)
-    for (let count = 0; count < failures; count += 1) view = applyNews(view, { type: 'pollFailed', look: 1, reason: 'timeout' }, { nowMs: NOW, nextLook: LOOK }).view
+    for (let count = 0; count < failures; count += 1)
+      view = applyNews(view, { type: 'pollFailed', look: 1, reason: 'timeout' }, { nowMs: NOW, nextLook: LOOK }).view
     // A legacy instance of which nothing is known yet is LEGACY before it is MUTE.
     expect(stateOf(view) === 'LEGACY' ? 'MUTE' : stateOf(view)).toBe(state)
   })
@@ -94,14 +106,30 @@ describe('polled instances', () => {
 
   it('"writable" of a poll sent before the refusal is old, "read-only" counts', () => {
     const refused = applyNews(legacy(false), { type: 'statementRefused' }, { nowMs: NOW, nextLook: 20 }).view
-    const old = applyNews(refused, { type: 'poll', look: 19, isRo: false, term: undefined }, { nowMs: NOW, nextLook: 21 }).view
+    const old = applyNews(
+      refused,
+      { type: 'poll', look: 19, isRo: false, term: undefined },
+      { nowMs: NOW, nextLook: 21 },
+    ).view
     expect([old.refused, old.fence]).toEqual([true, 20])
-    const readOnly = applyNews(refused, { type: 'poll', look: 19, isRo: true, term: undefined }, { nowMs: NOW, nextLook: 21 }).view
+    const readOnly = applyNews(
+      refused,
+      { type: 'poll', look: 19, isRo: true, term: undefined },
+      { nowMs: NOW, nextLook: 21 },
+    ).view
     expect(stateOf(readOnly)).toBe('RO')
-    const fresh = applyNews(refused, { type: 'poll', look: 20, isRo: false, term: undefined }, { nowMs: NOW, nextLook: 21 }).view
+    const fresh = applyNews(
+      refused,
+      { type: 'poll', look: 20, isRo: false, term: undefined },
+      { nowMs: NOW, nextLook: 21 },
+    ).view
     expect([stateOf(fresh), fresh.refused, fresh.fence]).toEqual(['RW', false, undefined])
     // The old poll may be answered even after the fence.
-    const late = applyNews({ ...fresh, ro: true }, { type: 'poll', look: 19, isRo: false, term: undefined }, { nowMs: NOW, nextLook: 22 }).view
+    const late = applyNews(
+      { ...fresh, ro: true },
+      { type: 'poll', look: 19, isRo: false, term: undefined },
+      { nowMs: NOW, nextLook: 22 },
+    ).view
     expect(stateOf(late)).toBe('RO')
   })
 })
@@ -127,14 +155,25 @@ describe('fences', () => {
   it('a refusal while one is out starts another, and the older answer is ignored', () => {
     const again = applyNews(fenced, { type: 'statementRefused' }, { nowMs: NOW, nextLook: 21 }).view
     expect(again.fence).toBe(21)
-    const older = applyNews(again, { type: 'fence', look: 20, isRo: false, isLoading: false, term: 4 }, { nowMs: NOW, nextLook: 22 }).view
+    const older = applyNews(
+      again,
+      { type: 'fence', look: 20, isRo: false, isLoading: false, term: 4 },
+      { nowMs: NOW, nextLook: 22 },
+    ).view
     expect(older).toBe(again)
-    const younger = applyNews(again, { type: 'fence', look: 21, isRo: false, isLoading: false, term: 4 }, { nowMs: NOW, nextLook: 22 }).view
+    const younger = applyNews(
+      again,
+      { type: 'fence', look: 21, isRo: false, isLoading: false, term: 4 },
+      { nowMs: NOW, nextLook: 22 },
+    ).view
     expect([stateOf(younger), younger.refused, younger.fence]).toEqual(['RW', false, undefined])
   })
 
   it('one that is not answered is asked again', () => {
-    expect(applyNews(fenced, { type: 'lookOverdue' }, { nowMs: NOW, nextLook: 30 })).toMatchObject({ look: 'repeat', view: { fence: 30, pollFloor: 30 } })
+    expect(applyNews(fenced, { type: 'lookOverdue' }, { nowMs: NOW, nextLook: 30 })).toMatchObject({
+      look: 'repeat',
+      view: { fence: 30, pollFloor: 30 },
+    })
     expect(applyNews(COLUMNS.RW, { type: 'lookOverdue' }, { nowMs: NOW, nextLook: 30 }).look).toBeUndefined()
   })
 
@@ -153,7 +192,11 @@ describe('fences', () => {
       return change.isLiar === true
     }
     const claim = (): void => {
-      view = applyNews(view, { type: 'fence', look: LOOK, isRo: false, isLoading: false, term: 4 }, { nowMs: NOW, nextLook: LOOK }).view
+      view = applyNews(
+        view,
+        { type: 'fence', look: LOOK, isRo: false, isLoading: false, term: 4 },
+        { nowMs: NOW, nextLook: LOOK },
+      ).view
     }
     expect([refuse(1_000), refuse(1_001), refuse(1_002)]).toEqual([false, false, false])
     claim()
@@ -167,7 +210,30 @@ describe('fences', () => {
 })
 
 it('a reconnect forgets what was of the generation and keeps what is of the instance', () => {
-  const before: InstanceView = { ...COLUMNS.RW, stopping: true, silent: true, refused: true, fence: 5, staleAccepted: true, liesUntilMs: NOW }
-  const { view } = applyNews(before, { type: 'connected', generation: 9, hasWatchers: true }, { nowMs: NOW, nextLook: LOOK })
-  expect(view).toMatchObject({ generation: 9, ro: undefined, term: undefined, stopping: false, silent: false, refused: false, fence: undefined, staleAccepted: false, heard: true, liesUntilMs: NOW })
+  const before: InstanceView = {
+    ...COLUMNS.RW,
+    stopping: true,
+    silent: true,
+    refused: true,
+    fence: 5,
+    staleAccepted: true,
+    liesUntilMs: NOW,
+  }
+  const { view } = applyNews(
+    before,
+    { type: 'connected', generation: 9, hasWatchers: true },
+    { nowMs: NOW, nextLook: LOOK },
+  )
+  expect(view).toMatchObject({
+    generation: 9,
+    ro: undefined,
+    term: undefined,
+    stopping: false,
+    silent: false,
+    refused: false,
+    fence: undefined,
+    staleAccepted: false,
+    heard: true,
+    liesUntilMs: NOW,
+  })
 })

@@ -48,59 +48,184 @@ const frozenThenAway = (scene: Scene, id: string): void => scene.at(id).freeze()
 const TABLE: readonly Row[] = [
   { from: 'UNKNOWN', event: 'a claim', act: (s) => s.at('b').rw(3), to: 'STABLE', master: 'b', adoptions: 1 },
   { from: 'UNKNOWN', event: 'nothing', act: () => undefined, to: 'UNKNOWN', master: undefined, adoptions: 0 },
-  { from: 'STABLE', event: 'the same claim again', act: (s) => s.at('a').say(), to: 'STABLE', master: 'a', adoptions: 0 },
-  { from: 'STABLE', event: 'the same instance with a newer term', act: (s) => s.at('a').rw(4), to: 'STABLE', master: 'a', adoptions: 0 },
-  { from: 'STABLE', event: 'another with a newer term', act: (s) => s.at('b').rw(4), to: 'STABLE', master: 'b', adoptions: 1 },
-  { from: 'STABLE', event: 'another with the same term', act: (s) => s.at('b').rw(3), to: 'STABLE', master: 'a', adoptions: 0, conflict: true },
-  { from: 'STABLE', event: 'another with an older term', act: (s) => s.at('b').rw(2), to: 'STABLE', master: 'a', adoptions: 0 },
+  {
+    from: 'STABLE',
+    event: 'the same claim again',
+    act: (s) => s.at('a').say(),
+    to: 'STABLE',
+    master: 'a',
+    adoptions: 0,
+  },
+  {
+    from: 'STABLE',
+    event: 'the same instance with a newer term',
+    act: (s) => s.at('a').rw(4),
+    to: 'STABLE',
+    master: 'a',
+    adoptions: 0,
+  },
+  {
+    from: 'STABLE',
+    event: 'another with a newer term',
+    act: (s) => s.at('b').rw(4),
+    to: 'STABLE',
+    master: 'b',
+    adoptions: 1,
+  },
+  {
+    from: 'STABLE',
+    event: 'another with the same term',
+    act: (s) => s.at('b').rw(3),
+    to: 'STABLE',
+    master: 'a',
+    adoptions: 0,
+    conflict: true,
+  },
+  {
+    from: 'STABLE',
+    event: 'another with an older term',
+    act: (s) => s.at('b').rw(2),
+    to: 'STABLE',
+    master: 'a',
+    adoptions: 0,
+  },
   ...(['ro', 'shutdown', 'kill'] as const).flatMap((how): Row[] => [
-    { from: 'STABLE', event: `the master is gone (${how}) and another claims already`, act: (s) => {
-      s.at('b').rw(3)
-      s.at('a')[how]()
-    }, to: 'STABLE', master: 'b', adoptions: 1 },
-    { from: 'STABLE', event: `the master is gone (${how})`, act: (s) => s.at('a')[how](), to: 'LOST', master: undefined, adoptions: 0 },
+    {
+      from: 'STABLE',
+      event: `the master is gone (${how}) and another claims already`,
+      act: (s) => {
+        s.at('b').rw(3)
+        s.at('a')[how]()
+      },
+      to: 'STABLE',
+      master: 'b',
+      adoptions: 1,
+    },
+    {
+      from: 'STABLE',
+      event: `the master is gone (${how})`,
+      act: (s) => s.at('a')[how](),
+      to: 'LOST',
+      master: undefined,
+      adoptions: 0,
+    },
   ]),
-  { from: 'STABLE', event: 'the master is silent', act: (s) => frozenThenAway(s, 'a'), afterMs: 1_000, to: 'LOST', master: undefined, adoptions: 0 },
-  { from: 'STABLE', event: 'the master is silent and another claims already', act: (s) => {
-    s.at('b').rw(3)
-    frozenThenAway(s, 'a')
-  }, afterMs: 1_000, to: 'STABLE', master: 'b', adoptions: 1 },
-  { from: 'STABLE', event: 'somebody reports a newer term', act: (s) => s.at('c').ro(4), to: 'LOST', master: undefined, adoptions: 0 },
-  { from: 'STABLE', event: 'a conflict ends because the other gives up', act: (s) => {
-    s.at('b').rw(3)
-    s.clock.schedule(20, () => s.at('b').ro())
-  }, to: 'STABLE', master: 'a', adoptions: 0 },
+  {
+    from: 'STABLE',
+    event: 'the master is silent',
+    act: (s) => frozenThenAway(s, 'a'),
+    afterMs: 1_000,
+    to: 'LOST',
+    master: undefined,
+    adoptions: 0,
+  },
+  {
+    from: 'STABLE',
+    event: 'the master is silent and another claims already',
+    act: (s) => {
+      s.at('b').rw(3)
+      frozenThenAway(s, 'a')
+    },
+    afterMs: 1_000,
+    to: 'STABLE',
+    master: 'b',
+    adoptions: 1,
+  },
+  {
+    from: 'STABLE',
+    event: 'somebody reports a newer term',
+    act: (s) => s.at('c').ro(4),
+    to: 'LOST',
+    master: undefined,
+    adoptions: 0,
+  },
+  {
+    from: 'STABLE',
+    event: 'a conflict ends because the other gives up',
+    act: (s) => {
+      s.at('b').rw(3)
+      s.clock.schedule(20, () => s.at('b').ro())
+    },
+    to: 'STABLE',
+    master: 'a',
+    adoptions: 0,
+  },
   { from: 'LOST', event: 'another claims', act: (s) => s.at('b').rw(4), to: 'STABLE', master: 'b', adoptions: 1 },
-  { from: 'LOST', event: 'another claims with the same term', act: (s) => s.at('b').rw(3), to: 'STABLE', master: 'b', adoptions: 1 },
-  { from: 'LOST', event: 'the old one claims again', act: (s) => s.at('a').rw(3), to: 'STABLE', master: 'a', adoptions: 1 },
-  { from: 'LOST', event: 'it was silent and answers again', options: {}, act: (s) => {
-    s.at('a').rw(3)
-    s.at('a').freeze()
-    s.clock.schedule(1_000, () => s.at('a').thaw())
-  }, afterMs: 1_500, to: 'STABLE', master: 'a', adoptions: 2 },
-  { from: 'LOST', event: 'it stops and repeats its claim', act: (s) => {
-    s.at('a').shutdown()
-    s.at('a').rw(3)
-  }, to: 'LOST', master: undefined, adoptions: 0 },
-  { from: 'LOST', event: 'it comes back in a new generation', act: (s) => {
-    s.at('a').kill()
-    s.clock.schedule(50, () => {
-      s.at('a').revive()
+  {
+    from: 'LOST',
+    event: 'another claims with the same term',
+    act: (s) => s.at('b').rw(3),
+    to: 'STABLE',
+    master: 'b',
+    adoptions: 1,
+  },
+  {
+    from: 'LOST',
+    event: 'the old one claims again',
+    act: (s) => s.at('a').rw(3),
+    to: 'STABLE',
+    master: 'a',
+    adoptions: 1,
+  },
+  {
+    from: 'LOST',
+    event: 'it was silent and answers again',
+    options: {},
+    act: (s) => {
       s.at('a').rw(3)
-    })
-  }, afterMs: 1_500, to: 'STABLE', master: 'a', adoptions: 1 },
+      s.at('a').freeze()
+      s.clock.schedule(1_000, () => s.at('a').thaw())
+    },
+    afterMs: 1_500,
+    to: 'STABLE',
+    master: 'a',
+    adoptions: 2,
+  },
+  {
+    from: 'LOST',
+    event: 'it stops and repeats its claim',
+    act: (s) => {
+      s.at('a').shutdown()
+      s.at('a').rw(3)
+    },
+    to: 'LOST',
+    master: undefined,
+    adoptions: 0,
+  },
+  {
+    from: 'LOST',
+    event: 'it comes back in a new generation',
+    act: (s) => {
+      s.at('a').kill()
+      s.clock.schedule(50, () => {
+        s.at('a').revive()
+        s.at('a').rw(3)
+      })
+    },
+    afterMs: 1_500,
+    to: 'STABLE',
+    master: 'a',
+    adoptions: 1,
+  },
 ]
 
 describe('transitions of a replicaset', () => {
-  it.each(TABLE)('$from, $event: $to', async ({ from, act, afterMs = 100, to, master, adoptions, conflict = false, options }) => {
-    const scene = await begin(from, options)
-    const { epoch } = scene.replicaset.info()
-    act(scene)
-    await scene.clock.advance(afterMs)
-    const info = scene.replicaset.info()
-    expect({ state: info.state, master: info.master, adoptions: info.epoch - epoch }).toEqual({ state: to, master, adoptions })
-    expect(info.alerts.some(({ code }) => code === 'conflict')).toBe(conflict)
-  })
+  it.each(TABLE)(
+    '$from, $event: $to',
+    async ({ from, act, afterMs = 100, to, master, adoptions, conflict = false, options }) => {
+      const scene = await begin(from, options)
+      const { epoch } = scene.replicaset.info()
+      act(scene)
+      await scene.clock.advance(afterMs)
+      const info = scene.replicaset.info()
+      expect({ state: info.state, master: info.master, adoptions: info.epoch - epoch }).toEqual({
+        state: to,
+        master,
+        adoptions,
+      })
+      expect(info.alerts.some(({ code }) => code === 'conflict')).toBe(conflict)
+    },
+  )
 
   it('closed: every waiting request is answered and nothing changes any more', async () => {
     const scene = await begin('LOST')
@@ -115,7 +240,10 @@ describe('transitions of a replicaset', () => {
 })
 
 describe('an operator’s announcement', () => {
-  it.each([['by events', []], ['by polling', ['a', 'b', 'c']]])('ends the window of its replicaset and of no other (%s)', async (_name, old) => {
+  it.each([
+    ['by events', []],
+    ['by polling', ['a', 'b', 'c']],
+  ])('ends the window of its replicaset and of no other (%s)', async (_name, old) => {
     const clock = new VirtualClock()
     const holdBudget = createHoldBudget()
     const options: SceneOptions = { clock, holdBudget, old, pollSearchIntervalMs: 60_000 }
@@ -228,7 +356,11 @@ describe('a master named by the configuration', () => {
     await scene.clock.advance(10)
     const write = scene.write()
     await scene.clock.advance(100)
-    scene.replicaset.reconfigure({ id: 'A', master: 'a', instances: ['a', 'b', 'c'].map((id) => ({ id, uri: scene.at(id).peer.address })) })
+    scene.replicaset.reconfigure({
+      id: 'A',
+      master: 'a',
+      instances: ['a', 'b', 'c'].map((id) => ({ id, uri: scene.at(id).peer.address })),
+    })
     await scene.clock.advance(10)
     expect([write.result, write.sentTo]).toEqual(['', ['a']])
   })
@@ -243,8 +375,12 @@ describe('a master named by the configuration', () => {
 })
 
 describe('changing the members', () => {
-  const definition = (scene: Scene, ids: readonly string[]): { id: string; instances: { id: string; uri: (typeof scene.instances)[string]['peer']['address'] }[] } => ({
-    id: 'A', instances: ids.map((id) => ({ id, uri: scene.at(id).peer.address })),
+  const definition = (
+    scene: Scene,
+    ids: readonly string[],
+  ): { id: string; instances: { id: string; uri: (typeof scene.instances)[string]['peer']['address'] }[] } => ({
+    id: 'A',
+    instances: ids.map((id) => ({ id, uri: scene.at(id).peer.address })),
   })
 
   it('keeps the connections, views and requests of those that stay', async () => {
@@ -253,7 +389,8 @@ describe('changing the members', () => {
     const write = scene.write()
     await scene.clock.advance(10)
     const { dials } = scene
-    for (let count = 0; count < 100; count += 1) scene.replicaset.reconfigure(definition(scene, count % 2 === 0 ? ['a', 'b'] : ['b', 'a']))
+    for (let count = 0; count < 100; count += 1)
+      scene.replicaset.reconfigure(definition(scene, count % 2 === 0 ? ['a', 'b'] : ['b', 'a']))
     await scene.clock.advance(1_000)
     expect(scene.dials).toBe(dials)
     expect(scene.replicaset.info()).toMatchObject({ epoch: 1, master: 'a' })
@@ -280,7 +417,10 @@ describe('changing the members', () => {
     const scene = await begin('STABLE')
     const elsewhere = new TestInstance('a2', scene.clock)
     elsewhere.rw(4)
-    scene.replicaset.reconfigure({ id: 'A', instances: [{ id: 'a', uri: elsewhere.peer.address }, ...definition(scene, ['b', 'c']).instances] })
+    scene.replicaset.reconfigure({
+      id: 'A',
+      instances: [{ id: 'a', uri: elsewhere.peer.address }, ...definition(scene, ['b', 'c']).instances],
+    })
     await scene.clock.advance(100)
     const write = scene.write()
     await scene.clock.advance(10)
@@ -317,7 +457,13 @@ describe('who an instance is', () => {
     a.rw(3)
     b.ro(3)
     await using replicaset = createReplicaset({
-      definition: { id: 'A', instances: [{ id: 'a', uuid: uuidOf('somebody else'), uri: a.peer.address }, { id: 'b', uuid: b.uuid.toUpperCase(), uri: b.peer.address }] },
+      definition: {
+        id: 'A',
+        instances: [
+          { id: 'a', uuid: uuidOf('somebody else'), uri: a.peer.address },
+          { id: 'b', uuid: b.uuid.toUpperCase(), uri: b.peer.address },
+        ],
+      },
       environment: { clock, random: () => 0.5 },
     })
     await clock.advance(100)
@@ -336,19 +482,32 @@ describe('who an instance is', () => {
     b.rw(3)
     const id = uuidOf('replicaset')
     await using replicaset = createReplicaset({
-      definition: { id, instances: [{ id: 'a', uri: a.peer.address }, { id: 'b', uri: b.peer.address }] },
+      definition: {
+        id,
+        instances: [
+          { id: 'a', uri: a.peer.address },
+          { id: 'b', uri: b.peer.address },
+        ],
+      },
       environment: { clock, random: () => 0.5 },
     })
     await clock.advance(100)
     expect(replicaset.master()).toBeUndefined()
-    expect(replicaset.info().instances[1]?.reason).toBe(`belongs to the replicaset ${uuidOf('another')}, the others to ${id}`)
+    expect(replicaset.info().instances[1]?.reason).toBe(
+      `belongs to the replicaset ${uuidOf('another')}, the others to ${id}`,
+    )
     replicaset.destroy()
   })
 
   it('a name that is not the configured one is not used', async () => {
     const clock = new VirtualClock()
     const a = new TestInstance('a', clock)
-    a.peer.values.set('box.id', { id: 1, instance_uuid: a.uuid, replicaset_uuid: uuidOf('replicaset'), instance_name: 'storage-9' })
+    a.peer.values.set('box.id', {
+      id: 1,
+      instance_uuid: a.uuid,
+      replicaset_uuid: uuidOf('replicaset'),
+      instance_name: 'storage-9',
+    })
     a.rw(3)
     await using replicaset = createReplicaset({
       definition: { id: 'A', instances: [{ id: 'a', name: 'storage-1', uri: a.peer.address }] },
@@ -362,7 +521,11 @@ describe('who an instance is', () => {
   it('a re-bootstrapped replicaset begins its terms anew', async () => {
     const scene = await begin('STABLE')
     for (const instance of Object.values(scene.instances)) {
-      instance.peer.values.set('box.id', { id: 1, instance_uuid: instance.uuid, replicaset_uuid: uuidOf('bootstrapped again') })
+      instance.peer.values.set('box.id', {
+        id: 1,
+        instance_uuid: instance.uuid,
+        replicaset_uuid: uuidOf('bootstrapped again'),
+      })
       instance.kill()
       instance.revive()
     }
@@ -385,7 +548,10 @@ describe('instances that lie or say little', () => {
       [(request) => request.error(42, 'access denied'), 'access denied'],
       [() => undefined, 'timed out'],
       [(request) => request.reply(['odd']), 'unexpected shape'],
-    ] as [(request: { error(code: number, message: string): void; reply(data: readonly unknown[]): void }) => void, string][]) {
+    ] as [
+      (request: { error(code: number, message: string): void; reply(data: readonly unknown[]): void }) => void,
+      string,
+    ][]) {
       a.functions.set('box.info', (_args, request) => answer(request))
       await scene.clock.advance(5_000)
       expect(scene.replicaset.master()).toBeUndefined()
@@ -416,8 +582,13 @@ describe('instances that lie or say little', () => {
 
   it('a server that polls by the dialect falls back to box.info where the service is missing', async () => {
     const scene = new Scene({
-      ids: ['a'], old: ['a'],
-      dialect: { poll: { request: () => callRequest('vshard.storage._call', ['info']), read: () => undefined }, judge: () => undefined, electionKeys: [] },
+      ids: ['a'],
+      old: ['a'],
+      dialect: {
+        poll: { request: () => callRequest('vshard.storage._call', ['info']), read: () => undefined },
+        judge: () => undefined,
+        electionKeys: [],
+      },
     })
     scene.at('a').isRo = false
     await scene.clock.advance(100)
@@ -426,7 +597,11 @@ describe('instances that lie or say little', () => {
 
   it('a veto of the dialect’s own key outweighs a claim, and its word makes a read-only one the master', async () => {
     const scene = new Scene({
-      dialect: { poll: { request: () => callRequest('box.info'), read: () => undefined }, judge: () => undefined, electionKeys: ['vshard.storage.election'] },
+      dialect: {
+        poll: { request: () => callRequest('box.info'), read: () => undefined },
+        judge: () => undefined,
+        electionKeys: ['vshard.storage.election'],
+      },
     })
     scene.at('a').rw(3)
     scene.at('a').peer.broadcast('vshard.storage.election', { is_master_cfg: false })
@@ -483,8 +658,19 @@ describe('membership', () => {
     for (const instance of Object.values(scene.instances)) instance.kill()
     const write = scene.write()
     await scene.clock.advance(3_000)
-    expect(scene.replicaset.info().instances.map(({ state, reason }) => [state === 'DOWN' || state === 'CONNECTING', reason?.includes('ECONNREFUSED')])).toEqual(Array.from({ length: 3 }, () => [true, true]))
-    for (const [id, act] of [['c', 'ro'], ['b', 'ro'], ['a', 'rw']] as const) {
+    expect(
+      scene.replicaset
+        .info()
+        .instances.map(({ state, reason }) => [
+          state === 'DOWN' || state === 'CONNECTING',
+          reason?.includes('ECONNREFUSED'),
+        ]),
+    ).toEqual(Array.from({ length: 3 }, () => [true, true]))
+    for (const [id, act] of [
+      ['c', 'ro'],
+      ['b', 'ro'],
+      ['a', 'rw'],
+    ] as const) {
       scene.at(id).revive()
       scene.at(id)[act](3)
       await scene.clock.advance(1_300)
@@ -513,7 +699,8 @@ describe('membership', () => {
     await scene.clock.advance(60_000)
     expect(scene.dials).toBe(dials)
     expect(scene.replicaset.stats()).toMatchObject({ polls: scene.replicaset.stats().polls, masterChanges: 1 })
-    for (const [at, { peer }] of Object.values(scene.instances).entries()) expect(peer.session.chunksReceived - chunks[at]!).toBeLessThanOrEqual(60)
+    for (const [at, { peer }] of Object.values(scene.instances).entries())
+      expect(peer.session.chunksReceived - chunks[at]!).toBeLessThanOrEqual(60)
   })
 
   it('a connection that stays silent is made anew', async () => {

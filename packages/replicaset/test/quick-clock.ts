@@ -35,7 +35,7 @@ export class QuickClock implements Clock {
   }
 
   async settle(): Promise<void> {
-    for (let quiet = 0; quiet < QUIET_HOPS; ) {
+    for (let quiet = 0; quiet < QUIET_HOPS;) {
       await nextTick()
       quiet += 1
       if (this.#soon.length === 0) continue

@@ -14,7 +14,12 @@ interface SelectionCase {
   readonly unhealthy?: readonly string[]
   readonly behaviour?: Readonly<Record<string, string>>
   readonly opts?: { readonly timeout?: number; readonly request_timeout?: number }
-  readonly results: readonly { readonly method: string; readonly result?: readonly unknown[]; readonly error?: object; readonly visited: readonly string[] }[]
+  readonly results: readonly {
+    readonly method: string
+    readonly result?: readonly unknown[]
+    readonly error?: object
+    readonly visited: readonly string[]
+  }[]
 }
 
 interface PriorityCase {
@@ -33,7 +38,8 @@ function vectors<T>(name: string): T {
 
 /** Where we differ on purpose. */
 const DIFFERENT: Readonly<Record<string, string>> = {
-  'ro-unhealthy-first': 'health is what an instance says and does, not a colour: see the tests of silence, rest and lag',
+  'ro-unhealthy-first':
+    'health is what an instance says and does, not a colour: see the tests of silence, rest and lag',
   'ro-all-unhealthy': 'an instance that does not answer is not asked, master or not',
   'ro-timedout-type': 'a timeout that a server raises is the answer of its function; ours come from our own clock',
   'ro-no-connection': 'a read whose connection broke is asked again elsewhere',
@@ -43,14 +49,24 @@ const DIFFERENT: Readonly<Record<string, string>> = {
 }
 
 const DISABLED: Dialect = {
-  poll: { request: () => { throw new Error('events say it') }, read: () => undefined },
-  judge: (outcome) => (outcome instanceof BoxError && outcome.message.includes('disabled') ? { says: 'unusable', reason: 'disabled' } : undefined),
+  poll: {
+    request: () => {
+      throw new Error('events say it')
+    },
+    read: () => undefined,
+  },
+  judge: (outcome) =>
+    outcome instanceof BoxError && outcome.message.includes('disabled')
+      ? { says: 'unusable', reason: 'disabled' }
+      : undefined,
   electionKeys: [],
 }
 
 const FUNCTION = 'vshard.storage.call'
 
-async function readScene(options: SceneOptions & { readonly masterId?: string; readonly away?: readonly string[] }): Promise<Scene> {
+async function readScene(
+  options: SceneOptions & { readonly masterId?: string; readonly away?: readonly string[] },
+): Promise<Scene> {
   const { masterId, away = [], ...rest } = options
   const scene = new Scene({ dialect: DISABLED, latencyMs: 0, ...rest })
   for (const instance of Object.values(scene.instances)) {
@@ -63,7 +79,11 @@ async function readScene(options: SceneOptions & { readonly masterId?: string; r
 }
 
 /** Calls by the name of the method, and says who was asked and what came of it. */
-async function call(scene: Scene, method: string, options: ReplicasetCallOptions = {}): Promise<{ visited: string[]; outcome: unknown }> {
+async function call(
+  scene: Scene,
+  method: string,
+  options: ReplicasetCallOptions = {},
+): Promise<{ visited: string[]; outcome: unknown }> {
   const visited: string[] = []
   for (const instance of Object.values(scene.instances)) {
     const own = instance.functions.get(FUNCTION)
@@ -74,7 +94,9 @@ async function call(scene: Scene, method: string, options: ReplicasetCallOptions
     })
   }
   const mode = method.slice('call'.length) as CallMode
-  const outcome: unknown = await scene.clock.run(scene.replicaset[`call${mode}`](FUNCTION, [], options)).catch((error: unknown) => error)
+  const outcome: unknown = await scene.clock
+    .run(scene.replicaset[`call${mode}`](FUNCTION, [], options))
+    .catch((error: unknown) => error)
   return { visited, outcome }
 }
 
@@ -83,24 +105,33 @@ describe('who serves a read, as vshard’s router decides', () => {
     if (DIFFERENT[vector.name] !== undefined) continue
     it(`${vector.name}: ${vector.about}`, async () => {
       const { priority, master, disconnected = [], behaviour = {}, opts, results } = vector
-      const scene = await readScene({ ids: priority, ...(master === undefined ? {} : { masterId: master }), away: disconnected })
+      const scene = await readScene({
+        ids: priority,
+        ...(master === undefined ? {} : { masterId: master }),
+        away: disconnected,
+      })
       for (const { method, result, visited } of results) {
         for (const [id, act] of Object.entries(behaviour)) {
           scene.at(id).functions.set(FUNCTION, (_args, request) => {
             if (act === 'lua_error') request.error(32, 'a Lua error')
             else if (act === 'access_denied') request.error(42, 'Execute access to function is denied')
             else if (act === 'disabled') request.error(32, 'Storage is disabled: storage is disabled explicitly')
-            else if (act === 'wrong_bucket' || act === 'nil_error') request.reply([null, { code: 1, name: 'WRONG_BUCKET' }])
+            else if (act === 'wrong_bucket' || act === 'nil_error')
+              request.reply([null, { code: 1, name: 'WRONG_BUCKET' }])
           })
         }
-        const options = { ...(opts?.timeout === undefined ? {} : { timeout: opts.timeout * 1000 }), ...(opts?.request_timeout === undefined ? {} : { requestTimeout: opts.request_timeout * 1000 }) }
+        const options = {
+          ...(opts?.timeout === undefined ? {} : { timeout: opts.timeout * 1000 }),
+          ...(opts?.request_timeout === undefined ? {} : { requestTimeout: opts.request_timeout * 1000 }),
+        }
         const got = await call(scene, method, options)
         // A repeated call here does not rest an instance for a refused right: that may be about one function only.
         const want = vector.name === 'ro-access-denied' ? ['a', 'b'] : visited
         expect(got.visited).toEqual(want)
         if (result !== undefined) expect(got.outcome).toEqual(result)
         // Values with which a function refuses are values here.
-        else if (behaviour['a'] === 'wrong_bucket' || behaviour['a'] === 'nil_error') expect(got.outcome).toMatchObject([null, {}])
+        else if (behaviour['a'] === 'wrong_bucket' || behaviour['a'] === 'nil_error')
+          expect(got.outcome).toMatchObject([null, {}])
         else expect(got.outcome).toBeInstanceOf(Error)
         for (const instance of Object.values(scene.instances)) instance.functions.delete(FUNCTION)
       }
@@ -114,7 +145,9 @@ it('every difference is one from a recorded case', () => {
 })
 
 describe('the order of instances, as vshard’s router computes it', () => {
-  for (const { name, about, zone, weights, replicas, priority, auto } of vectors<readonly PriorityCase[]>('replica-priority')) {
+  for (const { name, about, zone, weights, replicas, priority, auto } of vectors<readonly PriorityCase[]>(
+    'replica-priority',
+  )) {
     it(`${name}: ${about}`, () => {
       const ids = Object.keys(replicas)
       const master = ids.find((id) => replicas[id]?.master)
@@ -122,8 +155,12 @@ describe('the order of instances, as vshard’s router computes it', () => {
         ids,
         ...(master === undefined || auto === true ? {} : { master }),
         ...(zone === undefined ? {} : { zone }),
-        zones: Object.fromEntries(Object.entries(replicas).flatMap(([id, replica]) => (replica.zone === undefined ? [] : [[id, replica.zone]]))),
-        ...(weights === undefined ? {} : { zoneWeights: (from, to) => (from === to ? 0 : weights.find(([a, b]) => a === from && b === to)?.[2]) }),
+        zones: Object.fromEntries(
+          Object.entries(replicas).flatMap(([id, replica]) => (replica.zone === undefined ? [] : [[id, replica.zone]])),
+        ),
+        ...(weights === undefined
+          ? {}
+          : { zoneWeights: (from, to) => (from === to ? 0 : weights.find(([a, b]) => a === from && b === to)?.[2]) }),
       })
       const order = scene.replicaset.instances().map(({ id }) => id)
       // Equals are in any order, except that the configured master is the first of them.
@@ -138,7 +175,11 @@ describe('the order of instances, as vshard’s router computes it', () => {
 })
 
 describe('turns', () => {
-  async function shares(scene: Scene, count: number, method: 'callbro' | 'callbre' = 'callbro'): Promise<Record<string, number>> {
+  async function shares(
+    scene: Scene,
+    count: number,
+    method: 'callbro' | 'callbre' = 'callbro',
+  ): Promise<Record<string, number>> {
     const got: Record<string, number> = {}
     for (let at = 0; at < count; at += 1) {
       const [id] = await scene.clock.run(scene.replicaset[method]<[string]>('who'))
@@ -203,7 +244,9 @@ describe('instances that cannot serve', () => {
 
   it('nobody is up: reads wait for the first that comes, whatever their mode', async () => {
     const scene = await readScene({ masterId: 'b', away: ['a', 'b', 'c'] })
-    const readings = (['callro', 'callbro', 'callre', 'callbre'] as const).map((method) => scene.replicaset[method]<[string]>('who'))
+    const readings = (['callro', 'callbro', 'callre', 'callbre'] as const).map((method) =>
+      scene.replicaset[method]<[string]>('who'),
+    )
     await scene.clock.advance(3_000)
     scene.at('c').revive()
     scene.at('c').ro(1)
@@ -214,7 +257,9 @@ describe('instances that cannot serve', () => {
 
   it('nobody comes: the error says who was away and why', async () => {
     const scene = await readScene({ masterId: 'b', away: ['a', 'b', 'c'] })
-    const error: unknown = await scene.clock.run(scene.replicaset.callro('who', [], { timeout: 500 })).catch((thrown: unknown) => thrown)
+    const error: unknown = await scene.clock
+      .run(scene.replicaset.callro('who', [], { timeout: 500 }))
+      .catch((thrown: unknown) => thrown)
     expect(error).toMatchObject({ code: 'ORB_NO_INSTANCE', executed: 'no', replicasetId: 'A', reason: 'no_master' })
     expect((error as { instances: readonly unknown[] }).instances).toHaveLength(3)
     expect((error as Error).message).toContain('ECONNREFUSED')
@@ -272,7 +317,13 @@ describe('instances that cannot serve', () => {
 })
 
 describe('answers that are final', () => {
-  it.each<[string, (request: { reply(data: readonly unknown[]): void; error(code: number, message: string): void }) => void, unknown]>([
+  it.each<
+    [
+      string,
+      (request: { reply(data: readonly unknown[]): void; error(code: number, message: string): void }) => void,
+      unknown,
+    ]
+  >([
     ['nil', (request) => request.reply([null]), [null]],
     ['nothing', (request) => request.reply([]), []],
     ['nil and an error', (request) => request.reply([null, 'no']), [null, 'no']],
@@ -291,7 +342,11 @@ describe('answers that are final', () => {
 describe('freshness', () => {
   const behind = (scene: Scene, id: string, upstream: object | undefined): void => {
     const { uuid } = scene.at('a')
-    scene.at(id).functions.set('box.info', (_args, request, self) => request.reply([{ ...self.boxInfo(), replication: [{ id: 1, uuid, upstream }] }]))
+    scene
+      .at(id)
+      .functions.set('box.info', (_args, request, self) =>
+        request.reply([{ ...self.boxInfo(), replication: [{ id: 1, uuid, upstream }] }]),
+      )
   }
 
   it('only instances near enough behind the master serve; the master does while nobody’s lag is known', async () => {
@@ -303,7 +358,11 @@ describe('freshness', () => {
     expect((await call(scene, 'callro', { maxLagMs: 100 })).visited).toEqual(['c'])
     expect((await call(scene, 'callro', { maxLagMs: 5_000 })).visited).toEqual(['b'])
     expect((await call(scene, 'callro')).visited).toEqual(['b'])
-    expect(scene.replicaset.info().instances.map(({ id, lagMs }) => [id, lagMs])).toEqual([['b', 3_000], ['c', 50], ['a', 0]])
+    expect(scene.replicaset.info().instances.map(({ id, lagMs }) => [id, lagMs])).toEqual([
+      ['b', 3_000],
+      ['c', 50],
+      ['a', 0],
+    ])
   })
 
   it('one whose replication is broken is never near enough', async () => {
@@ -348,7 +407,10 @@ describe('hedged reads', () => {
     })
     scene.at('b').functions.set(FUNCTION, () => scene.at('b').kill())
     const { visited, outcome } = await call(scene, 'callro', { hedge: { delayMs: 50 } })
-    expect([visited, outcome]).toEqual([['a', 'b'], [true, 'a']])
+    expect([visited, outcome]).toEqual([
+      ['a', 'b'],
+      [true, 'a'],
+    ])
   })
 
   it('where nobody else can serve, the only one keeps its time', async () => {

@@ -1,9 +1,25 @@
 /** A replicaset of scripted instances under virtual time, for tests that are timelines. */
 import type { Address, Clock, Dial, PendingRequest, ReplySink, Transport, TransportSink } from '@orbweaver/connection'
 import { type PeerRequest, ScriptedPeer, uuidOf, VirtualClock } from '@orbweaver/connection/testing'
-import { insertRequest, Key, type OrbweaverError, type Reply, type Request, type RequestClass, RequestType, Uuid } from '@orbweaver/iproto'
+import {
+  insertRequest,
+  Key,
+  type OrbweaverError,
+  type Reply,
+  type Request,
+  type RequestClass,
+  RequestType,
+  Uuid,
+} from '@orbweaver/iproto'
 import { onTestFinished } from 'vitest'
-import { type Attempt, type CallMode, createReplicaset, type InstanceHandle, type ReplicasetHandle, type ReplicasetOptions } from '../src/index.js'
+import {
+  type Attempt,
+  type CallMode,
+  createReplicaset,
+  type InstanceHandle,
+  type ReplicasetHandle,
+  type ReplicasetOptions,
+} from '../src/index.js'
 
 /** What a scripted instance does with a call of a function. */
 export type TestFunction = (args: readonly unknown[], request: PeerRequest, instance: TestInstance) => void
@@ -30,7 +46,11 @@ export class TestInstance {
   readonly #clock: Clock
   #waiting: (() => void)[] = []
 
-  constructor(id: string, clock: Clock, options: { readonly version?: string; readonly uuid?: string; readonly replicasetUuid?: string } = {}) {
+  constructor(
+    id: string,
+    clock: Clock,
+    options: { readonly version?: string; readonly uuid?: string; readonly replicasetUuid?: string } = {},
+  ) {
     this.id = id
     this.#clock = clock
     this.uuid = options.uuid ?? uuidOf(id)
@@ -77,7 +97,13 @@ export class TestInstance {
 
   sayElection(): void {
     if (this.term === undefined) this.peer.broadcast('box.election', {})
-    else this.peer.broadcast('box.election', { term: this.term, is_ro: this.isRo, role: this.isRo ? 'follower' : 'leader', leader: 0 })
+    else
+      this.peer.broadcast('box.election', {
+        term: this.term,
+        is_ro: this.isRo,
+        role: this.isRo ? 'follower' : 'leader',
+        leader: 0,
+      })
   }
 
   /** Dies: connections break and new ones are refused. */
@@ -124,7 +150,8 @@ export class TestInstance {
   }
 
   #serve(request: PeerRequest, handler: (request: PeerRequest) => void): void {
-    if (this.loading !== undefined && request.type !== RequestType.ping && request.type !== RequestType.watchOnce) request.error(this.loading.code, this.loading.message)
+    if (this.loading !== undefined && request.type !== RequestType.ping && request.type !== RequestType.watchOnce)
+      request.error(this.loading.code, this.loading.message)
     else handler(request)
   }
 
@@ -155,7 +182,10 @@ export class TestInstance {
 
   boxInfo(): Record<string, unknown> {
     return {
-      ro: this.isRo, status: this.status, uuid: this.uuid, cluster: { uuid: uuidOf('replicaset') },
+      ro: this.isRo,
+      status: this.status,
+      uuid: this.uuid,
+      cluster: { uuid: uuidOf('replicaset') },
       ...(this.term === undefined ? {} : { election: { term: this.term } }),
     }
   }
@@ -267,7 +297,9 @@ export interface WriteOptions {
   readonly mode?: CallMode
 }
 
-export interface SceneOptions<C extends SceneClock = VirtualClock> extends Partial<Omit<ReplicasetOptions, 'definition' | 'environment'>> {
+export interface SceneOptions<C extends SceneClock = VirtualClock> extends Partial<
+  Omit<ReplicasetOptions, 'definition' | 'environment'>
+> {
   readonly ids?: readonly string[]
   /** Servers that have no events (2.6). */
   readonly old?: readonly string[]
@@ -300,7 +332,18 @@ export class Scene<C extends SceneClock = VirtualClock> {
   #cancelWriter: (() => void) | undefined
 
   constructor(options: SceneOptions<C> = {}) {
-    const { ids = ['a', 'b', 'c'], old = [], latencyMs = 1, clock = new VirtualClock() as unknown as C, name = 'A', master, random, zones, weights, ...rest } = options
+    const {
+      ids = ['a', 'b', 'c'],
+      old = [],
+      latencyMs = 1,
+      clock = new VirtualClock() as unknown as C,
+      name = 'A',
+      master,
+      random,
+      zones,
+      weights,
+      ...rest
+    } = options
     this.clock = clock
     this.#isStatic = master !== undefined
     const dial: Dial = async (address: Address) => {
@@ -308,12 +351,15 @@ export class Scene<C extends SceneClock = VirtualClock> {
       if (!('connect' in address)) throw new Error('Only scripted peers are dialled here')
       return delayed(address.connect(), clock, latencyMs)
     }
-    this.instances = Object.fromEntries(ids.map((id) => [id, new TestInstance(id, clock, { version: old.includes(id) ? '2.6.0' : '3.2.1' })]))
+    this.instances = Object.fromEntries(
+      ids.map((id) => [id, new TestInstance(id, clock, { version: old.includes(id) ? '2.6.0' : '3.2.1' })]),
+    )
     this.replicaset = createReplicaset({
       definition: {
         id: name,
         instances: ids.map((id) => ({
-          id, uri: this.at(id).peer.address,
+          id,
+          uri: this.at(id).peer.address,
           ...(zones?.[id] === undefined ? {} : { zone: zones[id] }),
           ...(weights?.[id] === undefined ? {} : { weight: weights[id] }),
         })),
@@ -323,7 +369,9 @@ export class Scene<C extends SceneClock = VirtualClock> {
       ...rest,
     })
     this.replicaset.on('master', ({ master: id }) => this.events.push(`${String(clock.now())} master ${id ?? '-'}`))
-    this.replicaset.on('window', ({ why, reason }) => this.events.push(`${String(clock.now())} window ${why ?? `opened ${reason}`}`))
+    this.replicaset.on('window', ({ why, reason }) =>
+      this.events.push(`${String(clock.now())} window ${why ?? `opened ${reason}`}`),
+    )
     onTestFinished(() => {
       this.#cancelWriter?.()
       this.replicaset.destroy()
@@ -371,7 +419,8 @@ export class Scene<C extends SceneClock = VirtualClock> {
 
   checkTarget(id: string): void {
     const target = this.replicaset.info().instances.find((instance) => instance.id === id)
-    if (!this.#isStatic && (target === undefined || target.reason !== undefined)) this.#wrongTargets.push(`a write went to ${id}, which is ${target?.reason ?? 'no member'}`)
+    if (!this.#isStatic && (target === undefined || target.reason !== undefined))
+      this.#wrongTargets.push(`a write went to ${id}, which is ${target?.reason ?? 'no member'}`)
   }
 
   /** Every write is settled once, nothing was executed twice, no slot is left: after each timeline. */
@@ -382,11 +431,15 @@ export class Scene<C extends SceneClock = VirtualClock> {
       if (write.endMs > write.deadline + 50) faults.push(`write ${String(write.number)} ended after its deadline`)
     }
     const repeatable = new Set(this.writes.filter(({ idempotent }) => idempotent).map(({ number }) => number))
-    const all = Object.values(this.instances).flatMap(({ executed }) => executed).filter((number) => !repeatable.has(number))
+    const all = Object.values(this.instances)
+      .flatMap(({ executed }) => executed)
+      .filter((number) => !repeatable.has(number))
     if (new Set(all).size !== all.length) faults.push('something was executed twice')
     const { buffered } = this.replicaset.stats()
-    if (buffered.now !== 0 || buffered.bytes !== 0 || buffered.draining !== 0) faults.push(`slots are left: ${JSON.stringify(buffered)}`)
-    if (buffered.entered !== buffered.now + buffered.drained + buffered.expired + buffered.evicted + buffered.cancelled) faults.push('the counters of the buffer do not add up')
+    if (buffered.now !== 0 || buffered.bytes !== 0 || buffered.draining !== 0)
+      faults.push(`slots are left: ${JSON.stringify(buffered)}`)
+    if (buffered.entered !== buffered.now + buffered.drained + buffered.expired + buffered.evicted + buffered.cancelled)
+      faults.push('the counters of the buffer do not add up')
     return faults
   }
 
@@ -414,10 +467,11 @@ export function delayed(inner: Transport, clock: Clock, ms: number): Transport {
         data: (chunk) => later(() => isClosed || sink.data(chunk)),
         drain: () => later(() => isClosed || sink.drain()),
         end: () => later(() => isClosed || sink.end()),
-        closed: (cause) => later(() => {
-          isClosed = true
-          sink.closed(cause)
-        }),
+        closed: (cause) =>
+          later(() => {
+            isClosed = true
+            sink.closed(cause)
+          }),
       })
     },
     write(chunks) {

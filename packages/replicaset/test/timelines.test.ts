@@ -22,7 +22,9 @@ function silent(options: SceneOptions = {}): { scene: Scene } & Named {
 }
 
 /** a is the master with this term (undefined: no elections). */
-async function steady(options: SceneOptions & { readonly term?: number | undefined; readonly writes?: boolean } = {}): Promise<{ scene: Scene } & Named> {
+async function steady(
+  options: SceneOptions & { readonly term?: number | undefined; readonly writes?: boolean } = {},
+): Promise<{ scene: Scene } & Named> {
   const { term, writes = true, ...rest } = options
   const set = silent(rest)
   set.a.rw(term)
@@ -157,7 +159,10 @@ describe('timelines: switches', () => {
     await finish(scene, 4500)
     expect(scene.failures).toEqual([])
     expect(scene.windows).toBe(1)
-    expect(scene.events.filter((event) => event.includes('master')).slice(1)).toEqual(['1001 master -', '3701 master b'])
+    expect(scene.events.filter((event) => event.includes('master')).slice(1)).toEqual([
+      '1001 master -',
+      '3701 master b',
+    ])
     expect(scene.longestWaitMs).toBeGreaterThan(2600)
   })
 
@@ -167,7 +172,12 @@ describe('timelines: switches', () => {
     await finish(scene, 4000)
     expect(scene.failures).toEqual([])
     expect(scene.replicaset.stats().windowEnds.same_instance + scene.replicaset.stats().windowEnds.newer_term).toBe(1)
-    expect(scene.events.filter((event) => event.includes('master a')).map((event) => Number.parseInt(event, 10)).at(-1)).toBeGreaterThanOrEqual(3000)
+    expect(
+      scene.events
+        .filter((event) => event.includes('master a'))
+        .map((event) => Number.parseInt(event, 10))
+        .at(-1),
+    ).toBeGreaterThanOrEqual(3000)
     expect(scene.longestWaitMs).toBeGreaterThan(1800)
   })
 
@@ -213,9 +223,17 @@ describe('timelines: switches', () => {
     expect(write.error.message).toContain('a: writable')
   })
 
-  it.each([['the new first', 1000, 1100], ['the old first', 1100, 1000]])('13: claims of two terms, %s: the newer wins once', async (_name, newMs, oldMs) => {
+  it.each([
+    ['the new first', 1000, 1100],
+    ['the old first', 1100, 1000],
+  ])('13: claims of two terms, %s: the newer wins once', async (_name, newMs, oldMs) => {
     const { scene, a, b } = await steady({ term: 5 })
-    await scene.play(Object.fromEntries([[newMs, () => b.rw(6)], [oldMs, () => a.say()]]))
+    await scene.play(
+      Object.fromEntries([
+        [newMs, () => b.rw(6)],
+        [oldMs, () => a.say()],
+      ]),
+    )
     await finish(scene, 2000)
     expect(scene.replicaset.info().epoch).toBe(2)
     expect(scene.replicaset.master()?.id).toBe('b')
@@ -311,7 +329,10 @@ describe('timelines: refusals that are no failover', () => {
   it('26: an instance that claims and refuses everything is set aside, the callers get its refusal', async () => {
     const dialect: Dialect = {
       poll: { request: () => callRequest('box.info'), read: () => undefined },
-      judge: (outcome) => (!(outcome instanceof Error) && outcome.frame.includes('NON_MASTER') ? { says: 'notMaster', refused: true, hint: undefined } : undefined),
+      judge: (outcome) =>
+        !(outcome instanceof Error) && outcome.frame.includes('NON_MASTER')
+          ? { says: 'notMaster', refused: true, hint: undefined }
+          : undefined,
       electionKeys: [],
     }
     const { scene, a } = await steady({ term: 3, writes: false, dialect })
@@ -349,7 +370,10 @@ describe('timelines: limits', () => {
     })
     await scene.clock.advance(12_000)
     expect(scene.writes.map(ended)).toEqual([
-      ['ORB_BUFFER_WINDOW', 10_000], ['ORB_BUFFER_WINDOW', 6_100], ['ORB_NO_MASTER', 0], ['ORB_NO_MASTER', 1000],
+      ['ORB_BUFFER_WINDOW', 10_000],
+      ['ORB_BUFFER_WINDOW', 6_100],
+      ['ORB_NO_MASTER', 0],
+      ['ORB_NO_MASTER', 1000],
     ])
     expect(windows.map(({ why, ms }) => [why, Math.round(ms)])).toEqual([['timeout', 20_000]])
     await scene.clock.advance(20_000)
@@ -369,7 +393,12 @@ describe('timelines: limits', () => {
       27_500: () => c.rw(5),
     })
     await scene.clock.advance(1000)
-    expect(scene.writes.map(ended)).toEqual([['ORB_BUFFER_WINDOW', 10_000], ['ORB_NO_MASTER', 0], ['', 2], ['', 403]])
+    expect(scene.writes.map(ended)).toEqual([
+      ['ORB_BUFFER_WINDOW', 10_000],
+      ['ORB_NO_MASTER', 0],
+      ['', 2],
+      ['', 403],
+    ])
   })
 
   it('20: a nearer deadline of its own ends a wait, with the refusal as the cause', async () => {
@@ -408,7 +437,10 @@ describe('timelines: limits', () => {
       2000: () => b.rw(4),
     })
     await scene.clock.advance(100)
-    expect(scene.writes.map(ended)).toEqual([['ORB_REQUEST_ABORTED', 490], ['', 993]])
+    expect(scene.writes.map(ended)).toEqual([
+      ['ORB_REQUEST_ABORTED', 490],
+      ['', 993],
+    ])
     expect(waiting).toBe(1)
     expect(scene.writes[0]?.error.cause).toMatchObject({ message: 'enough' })
   })
@@ -423,7 +455,9 @@ describe('timelines: limits', () => {
       2000: () => b.rw(4),
     })
     await scene.clock.advance(100)
-    expect(scene.writes.map(({ result }) => result)).toEqual(Array.from({ length: 15 }, (_, at) => (at < 5 ? 'ORB_BUFFER_EVICTED' : '')))
+    expect(scene.writes.map(({ result }) => result)).toEqual(
+      Array.from({ length: 15 }, (_, at) => (at < 5 ? 'ORB_BUFFER_EVICTED' : '')),
+    )
   })
 
   it('23: a write inside a stream is answered at once and opens no window', async () => {
@@ -480,7 +514,11 @@ describe('timelines: limits', () => {
   })
 
   it.each([1, 8, 64])('38: 400 writes of 50 ms drain with at most %i in flight', async (drainConcurrency) => {
-    const { scene, a, b } = await steady({ term: 3, writes: false, buffer: { drainConcurrency, windowMs: 60_000, maxDurationMs: 60_000 } })
+    const { scene, a, b } = await steady({
+      term: 3,
+      writes: false,
+      buffer: { drainConcurrency, windowMs: 60_000, maxDurationMs: 60_000 },
+    })
     let most = 0
     await scene.play({
       1000: () => a.ro(),
@@ -529,7 +567,12 @@ describe('timelines: starting, polling, other ways to find out', () => {
   })
 
   it('28: the answer of a poll that was sent before the refusal does not close the window', async () => {
-    const { scene, a, b } = await steady({ old: ['a', 'b', 'c'], writes: false, pollIntervalMs: 970, pollSearchIntervalMs: 2_000 })
+    const { scene, a, b } = await steady({
+      old: ['a', 'b', 'c'],
+      writes: false,
+      pollIntervalMs: 970,
+      pollSearchIntervalMs: 2_000,
+    })
     a.functions.set('box.info', (_args, request, self) => {
       // What was true when it was asked, said 15 ms later.
       const then = self.boxInfo()
@@ -537,10 +580,12 @@ describe('timelines: starting, polling, other ways to find out', () => {
     })
     let write: TestWrite | undefined
     // The poll goes out at about 990.
-    await scene.play({ 1000: () => {
-      a.isRo = true
-      write = scene.write()
-    } })
+    await scene.play({
+      1000: () => {
+        a.isRo = true
+        write = scene.write()
+      },
+    })
     await scene.clock.advance(40)
     expect(scene.replicaset.stats().windows.refused).toBe(1)
     expect(write?.result).toBeUndefined()
@@ -551,7 +596,11 @@ describe('timelines: starting, polling, other ways to find out', () => {
 
   it('29: polling only: a refusal that names the new master cuts the search to milliseconds', async () => {
     const { scene, a, b } = await steady({ old: ['a', 'b', 'c'], writes: false })
-    a.refusalFields = new Map([['reason', 'election'], ['leader_uuid', b.uuid], ['term', 2]])
+    a.refusalFields = new Map<string, unknown>([
+      ['reason', 'election'],
+      ['leader_uuid', b.uuid],
+      ['term', 2],
+    ])
     await scene.play({
       1000: () => {
         a.isRo = true
@@ -571,7 +620,10 @@ describe('timelines: starting, polling, other ways to find out', () => {
       1000: () => {
         for (const leader of names) {
           a.isRo = true
-          a.refusalFields = new Map([['reason', 'election'], ['leader_uuid', leader]])
+          a.refusalFields = new Map([
+            ['reason', 'election'],
+            ['leader_uuid', leader],
+          ])
           scene.write()
         }
       },
@@ -749,9 +801,17 @@ describe('timelines: our own clock', () => {
       }
     }
     const { scene, a, b } = await steady({ term: 3, writes: false, clock: new JumpingClock() })
-    await scene.play({ 1000: () => a.ro(), 1100: () => scene.write(), 1200: () => scene.write({ timeout: 700 }), 2000: () => b.rw(4) })
+    await scene.play({
+      1000: () => a.ro(),
+      1100: () => scene.write(),
+      1200: () => scene.write({ timeout: 700 }),
+      2000: () => b.rw(4),
+    })
     await scene.clock.advance(100)
-    expect(scene.writes.map(ended)).toEqual([['', 903], ['ORB_NO_MASTER', 700]])
+    expect(scene.writes.map(ended)).toEqual([
+      ['', 903],
+      ['ORB_NO_MASTER', 700],
+    ])
   })
 })
 

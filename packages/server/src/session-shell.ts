@@ -19,6 +19,7 @@ import {
 } from '@orbweaver/iproto'
 import type { ServerLimits } from './limits.js'
 import type { ClientSession, SessionHandler } from './session.js'
+import { strangerOf } from './strangers.js'
 
 export interface SessionOwner {
   readonly clock: Clock
@@ -51,6 +52,7 @@ export class SessionShell implements ClientSession, TransportSink {
   #pauses = 0
   #isReadingPaused = false
   #malformed = 0
+  #hasSpoken = false
   #cancelFrameTimer: (() => void) | undefined
   #cancelStallTimer: (() => void) | undefined
   /** Bytes the peer still had to take when the stall timer was set: less than that means it moves. */
@@ -153,6 +155,14 @@ export class SessionShell implements ClientSession, TransportSink {
 
   data(chunk: Buffer): void {
     if (this.#stage === 'ended' || this.#stage === 'closing') return
+    if (!this.#hasSpoken) {
+      this.#hasSpoken = true
+      const stranger = strangerOf(chunk)
+      if (stranger !== undefined) {
+        this.destroy(new Error(`${this.peer} seems to be ${stranger}`))
+        return
+      }
+    }
     this.#reader.push(chunk)
     this.#deliver()
   }
@@ -160,11 +170,7 @@ export class SessionShell implements ClientSession, TransportSink {
   drain(): void {
     if (this.#stage === 'ended' || this.#stage === 'closing') return
     this.#watchStall()
-    if (this.#isCongested && this.pendingBytes <= this.#owner.limits.maxPendingBytes / 2) {
-      this.#isCongested = false
-      this.#updateReading()
-    }
-    this.#owner.handler.drain?.(this)
+    if (!this.#relieve()) this.#owner.handler.drain?.(this)
   }
 
   /** The client writes no more: what it sent completely was handed on; answers that are ready still go out. */
@@ -243,7 +249,25 @@ export class SessionShell implements ClientSession, TransportSink {
     const chunks = this.#outgoing
     this.#outgoing = []
     this.#outgoingBytes = 0
-    if (!this.#transport.write(chunks)) this.#watchStall()
+    if (!this.#transport.write(joined(chunks))) this.#watchStall()
+    // The system may have taken all of it at once: then no drain will come to say so.
+    else if (this.#isCongested) this.#awaitRelief()
+  }
+
+  #awaitRelief(): void {
+    this.#owner.clock.soon(() => {
+      if (!this.#isCongested || this.#stage === 'ended' || this.#relieve()) return
+      this.#owner.clock.schedule(RELIEF_POLL_MS, () => this.#awaitRelief())
+    })
+  }
+
+  /** Reads on when the peer has taken enough. @returns whether it does now */
+  #relieve(): boolean {
+    if (!this.#isCongested || this.pendingBytes > this.#owner.limits.maxPendingBytes / 2) return false
+    this.#isCongested = false
+    this.#updateReading()
+    this.#owner.handler.drain?.(this)
+    return true
   }
 
   #updateReading(): void {
@@ -296,3 +320,36 @@ export class SessionShell implements ClientSession, TransportSink {
     this.#owner.ended(this)
   }
 }
+
+/**
+ * Many small replies as few chunks: a chunk costs the system more than copying it does.
+ * Chunks above a size go on as they are.
+ */
+function joined(chunks: readonly Uint8Array[]): readonly Uint8Array[] {
+  if (chunks.length < 3) return chunks
+  const result: Uint8Array[] = []
+  let run: Uint8Array[] = []
+  let runBytes = 0
+  const endRun = (): void => {
+    if (run.length === 1) result.push(run[0]!)
+    else if (run.length > 1) result.push(Buffer.concat(run, runBytes))
+    run = []
+    runBytes = 0
+  }
+  for (const chunk of chunks) {
+    if (chunk.length > MAX_COPIED_BYTES) {
+      endRun()
+      result.push(chunk)
+    } else {
+      run.push(chunk)
+      runBytes += chunk.length
+    }
+  }
+  endRun()
+  return result
+}
+
+/** How often a peer that takes its replies, but has not taken enough, is looked at. */
+const RELIEF_POLL_MS = 20
+/** Up to this size a reply is copied rather than passed on by itself. */
+const MAX_COPIED_BYTES = 4_096

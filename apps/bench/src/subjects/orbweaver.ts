@@ -21,7 +21,7 @@ export async function orbweaverSubject(
 type MakeRequest = (connection: Connection) => (index: number) => Promise<unknown>
 
 const REQUESTS: Readonly<Record<WireOperation, MakeRequest>> = {
-  select: (connection) => (index) => connection.select(SPACE_ID, [keyAt(index)], { limit: 1 }),
+  select: (connection) => (index) => connection.select(SPACE_ID, [keyAt(index)]),
   replace: (connection) => {
     const rows = someRows()
     return (index) => connection.replace(SPACE_ID, rows[index % rows.length]!)
@@ -33,8 +33,8 @@ const REQUESTS: Readonly<Record<WireOperation, MakeRequest>> = {
 
 function timedSelect(connection: Connection, timeouts: 'none' | 'each'): (index: number) => Promise<unknown> {
   return timeouts === 'none'
-    ? (index) => connection.select(SPACE_ID, [keyAt(index)], { limit: 1, timeout: Number.POSITIVE_INFINITY })
-    : (index) => connection.select(SPACE_ID, [keyAt(index)], { limit: 1, timeout: 20_000 + (index % 10_000) })
+    ? (index) => connection.select(SPACE_ID, [keyAt(index)], { timeout: Number.POSITIVE_INFINITY })
+    : (index) => connection.select(SPACE_ID, [keyAt(index)], { timeout: 20_000 + (index % 10_000) })
 }
 
 /** Rows made before the round: making them is not what is measured. */

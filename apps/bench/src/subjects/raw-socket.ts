@@ -43,7 +43,7 @@ function readyFrames(operation: WireOperation): ReadyFrames {
 }
 
 const REQUESTS: Readonly<Record<WireOperation, (index: number) => Request>> = {
-  select: (index) => selectRequest({ space: SPACE_ID, key: [keyAt(index)], limit: 1 }),
+  select: (index) => selectRequest({ space: SPACE_ID, key: [keyAt(index)] }),
   replace: (index) => replaceRequest(SPACE_ID, wideRow(keyAt(index))),
   call: (index) => callRequest('bench_add', [index, 1]),
   rows100: (index) => selectRequest({ space: SPACE_ID, key: [keyAt(index)], iterator: 'GE', limit: 100 }),

@@ -114,10 +114,10 @@ for (const kind of ['socket', 'loopback'] as const) {
 
     it('changes the master under load without an error', async () => {
       const all = await Promise.all(Array.from({ length: 8 }, alice))
-      let isRunning = true
+      const stop = new AbortController()
       let done = 0
       const run = async (client: Connection): Promise<void> => {
-        while (isRunning) {
+        while (!stop.signal.aborted) {
           await client.call('where')
           done++
         }
@@ -127,7 +127,7 @@ for (const kind of ['socket', 'loopback'] as const) {
       const report = await proxy.failOverTo('b')
       expect(report).toMatchObject({ from: 'a', to: 'b', outcome: 'ok', drained: true })
       expect(await all[0]!.call('where')).toEqual(['b'])
-      isRunning = false
+      stop.abort()
       await Promise.all(runs)
     })
   })
