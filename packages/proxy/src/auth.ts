@@ -36,6 +36,25 @@ export interface CredentialSource {
   hash2(user: string): Promise<Uint8Array | undefined> | Uint8Array | undefined
   /** What was looked up may be old: looks again. Absent where that changes nothing. */
   refresh?(user: string): Promise<Uint8Array | undefined>
+  /** In the place of `hash2`: the storage itself judges. @returns sha1(password), or its refusal */
+  prove?(proof: Proof): Promise<Uint8Array | BoxError>
+  /** The salt to greet the next client with. Absent: any random one. */
+  salt?(): Promise<Uint8Array>
+  /** A client was greeted with this salt. */
+  claim?(salt: Uint8Array): void
+  /** That client has gone. */
+  release?(salt: Uint8Array): void
+  close?(): void
+}
+
+/** What a client sent to log in. */
+export interface Proof {
+  readonly user: string
+  readonly proof: Uint8Array
+  /** It was greeted with. */
+  readonly salt: Uint8Array
+  /** Of its AUTH. */
+  readonly body: Buffer
 }
 
 /** Users and their hashes as Tarantool keeps them: base64 of 20 bytes. */
@@ -80,6 +99,10 @@ export class Authenticator {
         return { login: this.#parts.logins.guest }
       }
       const { credentials } = this.#parts
+      if (credentials.prove !== undefined) {
+        const proved = await credentials.prove({ user, proof, salt, body })
+        return proved instanceof BoxError ? refused(proved) : this.#proved(user, proved)
+      }
       const hash1 = checkProof(salt, await credentials.hash2(user), proof)
       if (hash1 !== undefined) {
         const outcome = await this.#confirm(user, hash1, mask)
@@ -91,8 +114,17 @@ export class Authenticator {
       const fresh = checkProof(salt, await credentials.refresh(user), proof)
       return fresh === undefined ? refused(proxyErrors.badLogin()) : await this.#confirm(user, fresh, mask)
     } catch (error) {
+      // Users could not be looked up: nobody can say whether this one is right.
+      if (isOrbweaverError(error) && LOOK_UP_FAILED.has(error.code)) return refused(proxyErrors.loginsUnknown(error.message))
       return refused(asBoxError(error))
     }
+  }
+
+  /** The storage has judged it already. */
+  #proved(user: string, hash1: Uint8Array): LoginOutcome {
+    const login = this.#parts.logins.acquire(user, hash1)
+    login.confirmedAt = this.#parts.clock.now()
+    return { login }
   }
 
   async #confirm(user: string, hash1: Uint8Array, mask: readonly number[]): Promise<LoginOutcome> {
@@ -221,3 +253,11 @@ const PROOF_BYTES = 20
 const MAX_METHOD_TEXT = 64
 /** 47, and what 2.x says for a user it does not know. */
 const CREDENTIALS_REFUSED: ReadonlySet<number> = new Set<number>([ErrorCode.credsMismatch, ErrorCode.noSuchUser])
+/** What a connection says when it has no answer. */
+const LOOK_UP_FAILED: ReadonlySet<string> = new Set([
+  'ORB_CONNECT',
+  'ORB_AUTH',
+  'ORB_CONNECTION_LOST',
+  'ORB_CONNECTION_CLOSED',
+  'ORB_REQUEST_TIMEOUT',
+])

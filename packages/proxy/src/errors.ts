@@ -110,6 +110,11 @@ export const proxyErrors = {
     }),
   malformed: (what: string): BoxError =>
     proxyError(ErrorCode.invalidMsgpack, `Invalid MsgPack - ${what}`, { reason: REASON.malformed, sent: false }),
+  loginsUnknown: (why: string): BoxError =>
+    proxyError(ErrorCode.noConnection, `Connection is not established: users cannot be looked up: ${why}`, {
+      reason: REASON.connectFailed,
+      sent: false,
+    }),
   badLogin: (): BoxError =>
     proxyError(ErrorCode.credsMismatch, 'User not found or supplied credentials are invalid', {
       reason: REASON.badLogin,

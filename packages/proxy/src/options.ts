@@ -8,7 +8,7 @@ import {
   type Transport,
 } from '@orbweaver/connection'
 import { ConfigError, isOrbweaverError } from '@orbweaver/iproto'
-import { type CredentialSource, staticCredentials, type VerifyPolicy } from './auth.js'
+import type { VerifyPolicy } from './auth.js'
 import { type ProxyLimits, type ResolvedLimits, resolveLimits, shown } from './limits.js'
 import { ReadRules, type SplitOptions } from './routing.js'
 
@@ -24,16 +24,28 @@ export type TargetDefinition =
   | { readonly embedded: Embedded; readonly weight?: number }
 
 /** Where the hashes of passwords come from. */
-export interface CredentialOptions {
-  /** Users and what Tarantool keeps of their passwords in `_user`: base64 of sha1(sha1(password)). */
-  readonly mode: 'static'
-  readonly users: Readonly<Record<string, string>>
-  /**
-   * When a login that matches is shown to the master as well: with each login, when the last confirmation is older than
-   * `verifyTtlMs`, or never (then somebody whose password was changed gets in as long as the list says so). Default `always`.
-   */
-  readonly verify?: VerifyPolicy
-}
+export type CredentialOptions =
+  | {
+      /** Users and what Tarantool keeps of their passwords in `_user`: base64 of sha1(sha1(password)). */
+      readonly mode: 'static'
+      readonly users: Readonly<Record<string, string>>
+      /**
+       * When a login that matches is shown to the master as well: with each login, when the last confirmation is older than
+       * `verifyTtlMs`, or never (then somebody whose password was changed gets in as long as the list says so). Default `always`.
+       */
+      readonly verify?: VerifyPolicy
+    }
+  | {
+      /** They are read from `_user` of the master, by a user who may read it. */
+      readonly mode: 'query'
+      readonly user: string
+      readonly password: string
+      /** How long a hash counts as known, in milliseconds. Default 30,000. */
+      readonly credentialTtlMs?: number
+      readonly verify?: VerifyPolicy
+    }
+  /** Nowhere from: the master judges each login itself, over a connection opened for each client that has connected. */
+  | { readonly mode: 'learn' }
 
 export interface PoolOptions {
   /** How clients of a user are served: on shared lanes, or each on a connection of its own. Default `multiplex`. */
@@ -71,7 +83,10 @@ export interface ProxyOptions {
   readonly limits?: ProxyLimits
   /** What greetings say. Default: the lowest version among the targets. */
   readonly version?: string
-  /** Instance uuid of greetings: all zeros, which clients that compare uuids take for "not known", or one of your own. Default `zero`. */
+  /**
+   * Instance uuid of greetings: `zero`, which clients that compare uuids take for "not known"; `target`, that of the master of
+   * the moment; or one of your own. Default `zero`.
+   */
   readonly uuid?: string
   /** Whether request types that are unknown here are passed on. Default false: error 48, as a server answers them. */
   readonly forwardUnknown?: boolean
@@ -88,7 +103,7 @@ export interface ResolvedOptions {
   readonly targets: ReadonlyMap<string, ResolvedTarget>
   readonly rw: string | undefined
   readonly ro: readonly string[]
-  readonly credentials: CredentialSource
+  readonly credentials: CredentialOptions
   readonly verify: VerifyPolicy
   readonly modes: Readonly<Record<string, 'multiplex' | 'session'>>
   readonly weights: Readonly<Record<string, number>>
@@ -110,21 +125,21 @@ export function resolveOptions(options: ProxyOptions): ResolvedOptions {
   const targets = resolveTargets(options.targets ?? {}, problems)
   checkRoles(options, targets, problems)
   checkListeners(options.listen ?? [], problems)
-  const users = options.credentials?.users ?? {}
-  checkUsers(users, problems)
+  const credentials: CredentialOptions = options.credentials ?? { mode: 'static', users: {} }
+  checkCredentials(credentials, problems)
   checkPositive('failover', { ...options.failover }, DEFAULT_FAILOVER, problems)
   const limits = resolveLimits(options.limits ?? {}, problems)
   const uuid = options.uuid ?? 'zero'
-  if (uuid !== 'zero' && !UUID.test(uuid))
-    problems.push({ path: 'uuid', message: `is '${uuid}', expected zero or a uuid` })
+  if (uuid !== 'zero' && uuid !== 'target' && !UUID.test(uuid))
+    problems.push({ path: 'uuid', message: `is '${uuid}', expected zero, target or a uuid` })
   if (problems.length > 0) throw new ConfigError(problems, { subject: 'proxy' })
   return {
     listen: options.listen ?? [],
     targets,
     rw: options.rw,
     ro: options.ro ?? [],
-    credentials: staticCredentials(users),
-    verify: options.credentials?.verify ?? 'always',
+    credentials,
+    verify: credentials.mode === 'learn' ? 'always' : (credentials.verify ?? 'always'),
     modes: options.pool?.mode ?? {},
     weights: options.pool?.weights ?? {},
     rules: new ReadRules(options.split),
@@ -215,6 +230,22 @@ function checkListeners(listen: readonly Address[], problems: { path: string; me
     const isFreePort = 'port' in address && address.port === 0
     if (seen.has(key) && !isFreePort) problems.push({ path: `listen[${i}]`, message: 'is listed twice' })
     seen.add(key)
+  }
+}
+
+function checkCredentials(credentials: CredentialOptions, problems: { path: string; message: string }[]): void {
+  if (credentials.mode === 'static') {
+    checkUsers(credentials.users, problems)
+  } else if (credentials.mode === 'query') {
+    for (const name of ['user', 'password'] as const) {
+      if (typeof credentials[name] !== 'string') problems.push({ path: `credentials.${name}`, message: 'must be a string' })
+    }
+    const { credentialTtlMs } = credentials
+    if (credentialTtlMs !== undefined && !(credentialTtlMs > 0)) {
+      problems.push({ path: 'credentials.credentialTtlMs', message: `is ${credentialTtlMs}, expected a number above 0` })
+    }
+  } else if ((credentials.mode as string) !== 'learn') {
+    problems.push({ path: 'credentials.mode', message: `is '${String(credentials.mode)}', expected static, query or learn` })
   }
 }
 

@@ -18,13 +18,13 @@ import {
   type SessionHandler,
 } from '@orbweaver/server'
 import { agreementOf, type Agreement } from './agreement.js'
-import { Authenticator } from './auth.js'
+import { Authenticator, type CredentialSource, staticCredentials } from './auth.js'
 import { Client } from './client.js'
 import type { ClientHost } from './client-host.js'
 import { ControlQueue } from './control-queue.js'
 import { Counters } from './counters.js'
 import { publishFailover, publishLog } from './diagnostics.js'
-import { UnknownTargetError } from './errors.js'
+import { proxyErrors, UnknownTargetError } from './errors.js'
 import {
   Failover,
   type FailoverHost,
@@ -35,6 +35,7 @@ import {
 import { Gate } from './gate.js'
 import type { Lane } from './lane.js'
 import type { ResolvedLimits } from './limits.js'
+import { LearnCredentials } from './learn-credentials.js'
 import { Logins } from './login.js'
 import type { WatchedValue } from './monitor.js'
 import {
@@ -46,6 +47,7 @@ import {
   targetAt,
 } from './options.js'
 import { Pulse, type PulseHost } from './pulse.js'
+import { QueryCredentials } from './query-credentials.js'
 import type { ReadRules } from './routing.js'
 import { proxyStats, type ProxyStats } from './stats.js'
 import { Target, type TargetOwner } from './target.js'
@@ -116,6 +118,7 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
   readonly authenticator: Authenticator
   isPauseFull = false
   readonly #options: ResolvedOptions
+  readonly #credentials: CredentialSource
   readonly #targets = new Map<string, Target>()
   readonly #clients = new Map<ClientSession, Client>()
   readonly #server: Server
@@ -152,10 +155,11 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
         for (const target of this.targets()) target.forget(login, new Error('its login is not used any more'))
       },
     })
+    this.#credentials = this.#credentialSource(options)
     this.authenticator = new Authenticator({
       clock,
       logins: this.logins,
-      credentials: options.credentials,
+      credentials: this.#credentials,
       verify: options.verify,
       verifyTtlMs: limits.verifyTtlMs,
       waitMs: limits.connectWaitMs,
@@ -297,11 +301,14 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
   async greet(): Promise<{ version: string; uuid: string; salt: Uint8Array }> {
     await this.#settled()
     const version = this.#options.version ?? lowestVersion(this.#usable()) ?? DEFAULT_VERSION
-    return { version, uuid: this.#options.uuid, salt: randomBytes(SALT_BYTES) }
+    const salt = (await this.#credentials.salt?.()) ?? randomBytes(SALT_BYTES)
+    const uuid = this.#options.uuid === 'target' ? (this.#rw?.uuid ?? ZERO_UUID) : this.#options.uuid
+    return { version, uuid, salt }
   }
 
   opened(session: ClientSession): void {
     this.counters.clientsAccepted++
+    this.#credentials.claim?.(session.salt)
     this.#clients.set(session, new Client(session, this))
   }
 
@@ -311,6 +318,7 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
 
   closed(session: ClientSession, cause: Error | undefined): void {
     this.relay.drop(session)
+    this.#credentials.release?.(session.salt)
     this.#clients.get(session)?.gone(cause === undefined)
   }
 
@@ -495,6 +503,28 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
     cancel?.()
   }
 
+  #credentialSource({ credentials, limits, environment }: ResolvedOptions): CredentialSource {
+    switch (credentials.mode) {
+      case 'static':
+        return staticCredentials(credentials.users)
+      case 'query':
+        return new QueryCredentials({
+          environment,
+          user: credentials.user,
+          password: credentials.password,
+          ttlMs: credentials.credentialTtlMs ?? DEFAULT_CREDENTIAL_TTL_MS,
+          timeoutMs: limits.connectWaitMs,
+          address: () => this.#rw?.address,
+        })
+      case 'learn':
+        return new LearnCredentials({
+          clock: environment.clock,
+          waitMs: limits.connectWaitMs,
+          open: () => this.#rw?.openLane(undefined, []) ?? Promise.reject(proxyErrors.noTarget()),
+        })
+    }
+  }
+
   /** Targets that clients may come to be served by. */
   #usable(): Target[] {
     const roles = new Set([this.#rw, ...this.#ro])
@@ -555,6 +585,7 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
     // Lanes report their end in a turn of their own, and what is lost with them is answered then.
     await new Promise<void>((resolve) => this.clock.soon(() => this.clock.soon(resolve)))
     await this.#server.close()
+    this.#credentials.close?.()
     this.logins.close()
   }
 
@@ -590,6 +621,8 @@ function versionOrder(version: string): number {
 }
 
 const SALT_BYTES = 32
+const ZERO_UUID = '00000000-0000-0000-0000-000000000000'
+const DEFAULT_CREDENTIAL_TTL_MS = 30_000
 /** For clients that come before any target was reached. */
 const DEFAULT_VERSION = '2.11.0'
 const DEFAULT_GRACE_MS = 10_000

@@ -61,7 +61,7 @@ function isUsable({ slot, view, restUntilMs }: ReadCandidate, { nowMs, tried }: 
   return isReachable(view) && nowMs >= restUntilMs && !tried.has(slot)
 }
 
-export function isReachable(view: InstanceView): boolean {
+function isReachable(view: InstanceView): boolean {
   return view.state === 'up' && !view.stopping && !view.silent && view.misidentified === undefined
 }
 
@@ -92,4 +92,4 @@ function takeTurn<C extends ReadCandidate>(candidates: readonly C[], { weightOf 
 }
 
 /** Long enough for an answer of a healthy instance to come first. */
-export const LAST_RESORT_AFTER_MS = 1_000
+const LAST_RESORT_AFTER_MS = 1_000

@@ -40,7 +40,11 @@ const logChannel: Channel = channel(CHANNELS.log)
 export function traceCall(replicaset: string, mode: CallMode, type: number): CallTrace | undefined {
   const { start, end, asyncStart, asyncEnd, error } = callChannel
   const isHeard =
-    start.hasSubscribers || end.hasSubscribers || asyncStart.hasSubscribers || asyncEnd.hasSubscribers || error.hasSubscribers
+    start.hasSubscribers ||
+    end.hasSubscribers ||
+    asyncStart.hasSubscribers ||
+    asyncEnd.hasSubscribers ||
+    error.hasSubscribers
   if (!isHeard) return undefined
   const trace: CallTrace = { replicaset, mode, type }
   start.publish(trace)

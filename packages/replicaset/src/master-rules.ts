@@ -59,7 +59,7 @@ export function selectMaster(candidates: readonly Candidate[], context: Selectio
 }
 
 /** Whether its claim counts at all. */
-export function isEligible(view: InstanceView, nowMs: number): boolean {
+function isEligible(view: InstanceView, nowMs: number): boolean {
   return (
     (stateOf(view) === 'RW' || (view.state === 'up' && view.configuredMaster === true)) &&
     !view.stopping &&

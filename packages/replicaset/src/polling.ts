@@ -26,13 +26,13 @@ export interface PollMethod {
 }
 
 /** CALL `box.info`: needs execute on universe, works on every version. */
-export const boxInfoPoll: PollMethod = {
+const boxInfoPoll: PollMethod = {
   name: 'box.info',
   request: () => callRequest('box.info'),
   read: (reply) => readBoxInfo(decodeData(reply)[0]),
 }
 
-export function dialectPoll(dialect: Dialect): PollMethod {
+function dialectPoll(dialect: Dialect): PollMethod {
   return {
     name: 'dialect',
     request: () => dialect.poll.request(),

@@ -18,7 +18,15 @@ import { type ReplicasetOptions, resolveReplicasetOptions, type Settings } from 
 import { RoutedOperations } from './routed-operations.js'
 import type { HoldStats, InstanceInfo, ReplicasetInfo, ReplicasetStats } from './stats.js'
 import { runTransaction } from './transaction.js'
-import { type CallOwner, type DetailedResult, NO_OPTIONS, readValues, type ReplicasetCallOptions, startCall } from './user-call.js'
+import {
+  type CallOwner,
+  type DetailedResult,
+  NO_OPTIONS,
+  readDetailed,
+  readValues,
+  type ReplicasetCallOptions,
+  startCall,
+} from './user-call.js'
 
 /** What layers above need of a replicaset: the path without promises. */
 export interface Replicaset {
@@ -172,42 +180,56 @@ class LiveReplicaset implements ReplicasetHandle {
     return [...this.#dispatcher.discovery.instances]
   }
 
-  callrw<T = unknown[]>(name: string, args: readonly unknown[] = [], options: ReplicasetCallOptions = NO_OPTIONS): Promise<T> {
+  callrw<T = unknown[]>(
+    name: string,
+    args: readonly unknown[] = NO_ARGS,
+    options: ReplicasetCallOptions = NO_OPTIONS,
+  ): Promise<T> {
     return this.request<T>('rw', callRequest(name, args), options)
   }
 
-  callro<T = unknown[]>(name: string, args: readonly unknown[] = [], options: ReplicasetCallOptions = NO_OPTIONS): Promise<T> {
+  callro<T = unknown[]>(
+    name: string,
+    args: readonly unknown[] = NO_ARGS,
+    options: ReplicasetCallOptions = NO_OPTIONS,
+  ): Promise<T> {
     return this.request<T>('ro', callRequest(name, args), options)
   }
 
-  callbro<T = unknown[]>(name: string, args: readonly unknown[] = [], options: ReplicasetCallOptions = NO_OPTIONS): Promise<T> {
+  callbro<T = unknown[]>(
+    name: string,
+    args: readonly unknown[] = NO_ARGS,
+    options: ReplicasetCallOptions = NO_OPTIONS,
+  ): Promise<T> {
     return this.request<T>('bro', callRequest(name, args), options)
   }
 
-  callre<T = unknown[]>(name: string, args: readonly unknown[] = [], options: ReplicasetCallOptions = NO_OPTIONS): Promise<T> {
+  callre<T = unknown[]>(
+    name: string,
+    args: readonly unknown[] = NO_ARGS,
+    options: ReplicasetCallOptions = NO_OPTIONS,
+  ): Promise<T> {
     return this.request<T>('re', callRequest(name, args), options)
   }
 
-  callbre<T = unknown[]>(name: string, args: readonly unknown[] = [], options: ReplicasetCallOptions = NO_OPTIONS): Promise<T> {
+  callbre<T = unknown[]>(
+    name: string,
+    args: readonly unknown[] = NO_ARGS,
+    options: ReplicasetCallOptions = NO_OPTIONS,
+  ): Promise<T> {
     return this.request<T>('bre', callRequest(name, args), options)
   }
 
-  async request<T = unknown[]>(mode: CallMode, request: Request, options: ReplicasetCallOptions = NO_OPTIONS): Promise<T> {
-    return startCall<T>(this.#owner, mode, request, options, readValues<T>(options))
+  request<T = unknown[]>(mode: CallMode, request: Request, options: ReplicasetCallOptions = NO_OPTIONS): Promise<T> {
+    return startCall<T>(this.#owner, mode, request, options, readValues)
   }
 
-  async requestDetailed<T = unknown[]>(
+  requestDetailed<T = unknown[]>(
     mode: CallMode,
     request: Request,
     options: ReplicasetCallOptions = NO_OPTIONS,
   ): Promise<DetailedResult<T>> {
-    const read = readValues<T>(options)
-    return startCall<DetailedResult<T>>(this.#owner, mode, request, options, (reply, call) => ({
-      value: read(reply),
-      instance: call.instance?.id ?? '',
-      tries: call.tries,
-      ms: this.#clock.now() - call.startMs,
-    }))
+    return startCall<DetailedResult<T>>(this.#owner, mode, request, options, readDetailed)
   }
 
   using(mode: CallMode): Operations {
@@ -422,4 +444,5 @@ function holdStats({ length, counts }: HoldQueue): HoldStats {
   return { now: length, ...counts }
 }
 
+const NO_ARGS: readonly unknown[] = []
 const CLOSE_TIMEOUT_MS = 5_000

@@ -72,79 +72,102 @@ export interface CallOwner {
   readonly requestTimeoutMs: number
 }
 
-/** @throws InvalidArgumentError for options that make no sense */
+/** How an answer becomes what the method promised. */
+export type ReadAnswer<T> = (reply: Reply, call: UserCall<T>) => T
+
+/** Rejects with InvalidArgumentError for options that make no sense. */
 export function startCall<T>(
   owner: CallOwner,
   mode: CallMode,
   request: Request,
   options: ReplicasetCallOptions,
-  read: (reply: Reply, call: UserCall<T>) => T,
+  read: ReadAnswer<T>,
 ): Promise<T> {
-  checkOptions(mode, options)
   return new Promise<T>((resolve, reject) => {
+    checkOptions(mode, options)
     const call = new UserCall<T>(owner, mode, request, options, read, resolve, reject)
-    const { hedge } = options
-    if (hedge !== undefined) call.hedgeAfter(hedge.delayMs)
+    if (options.hedge !== undefined) call.hedgeAfter(options.hedge.delayMs)
     owner.dispatcher.dispatch(call, mode)
   })
 }
 
 /** The values a function returned, or the rows of a statement. */
-export function readValues<T>(options: ReplicasetCallOptions): (reply: Reply) => T {
-  if (options.raw === true) return (reply) => new RawValue(dataSlice(reply)) as T
-  return (reply) => decodeData<T>(reply, options.decode)
+export function readValues<T>(reply: Reply, { options }: UserCall<T>): T {
+  return readData<T>(reply, options)
+}
+
+export function readDetailed<T>(reply: Reply, call: UserCall<DetailedResult<T>>): DetailedResult<T> {
+  const { instance, tries, ageMs } = call
+  return { value: readData<T>(reply, call.options), instance: instance?.id ?? '', tries, ms: ageMs }
+}
+
+function readData<T>(reply: Reply, { raw, decode }: ReplicasetCallOptions): T {
+  return raw === true ? (new RawValue(dataSlice(reply)) as T) : decodeData<T>(reply, decode)
 }
 
 export class UserCall<T> implements Attempt, ReplySink {
   readonly deadline: number
-  readonly requestClass: RequestClass
-  readonly idempotent: boolean
-  readonly orderKey: string | undefined
-  readonly signal: AbortSignal | undefined
-  readonly maxLagMs: number | undefined
+  readonly options: ReplicasetCallOptions
   /** Who was asked last. */
   instance: InstanceHandle | undefined
   tries = 0
-  readonly startMs: number
   readonly #owner: CallOwner
   readonly #mode: CallMode
-  readonly #requestTimeoutMs: number | undefined
-  readonly #read: (reply: Reply, call: UserCall<T>) => T
+  readonly #read: ReadAnswer<T>
   readonly #resolve: (value: T) => void
   readonly #reject: (error: OrbweaverError) => void
+  readonly #startMs: number
   readonly #trace: CallTrace | undefined
   #request: Request
   #bytes = 0
   #token = 0
-  #pending: PendingRequest | undefined
   #isOver = false
-  #hedge: Hedge<T> | undefined
-  #cancelHedge: (() => void) | undefined
+  #hedging: Hedging<T> | undefined
 
   constructor(
     owner: CallOwner,
     mode: CallMode,
     request: Request,
     options: ReplicasetCallOptions,
-    read: (reply: Reply, call: UserCall<T>) => T,
+    read: ReadAnswer<T>,
     resolve: (value: T) => void,
     reject: (error: OrbweaverError) => void,
   ) {
     this.#owner = owner
     this.#mode = mode
     this.#request = request
+    this.options = options
     this.#read = read
     this.#resolve = resolve
     this.#reject = reject
-    this.startMs = owner.clock.now()
-    this.deadline = this.startMs + (options.timeout ?? owner.requestTimeoutMs)
-    this.requestClass = request.requestClass
-    this.idempotent = options.idempotent ?? mode !== 'rw'
-    this.orderKey = options.orderKey
-    this.signal = options.signal
-    this.maxLagMs = options.maxLagMs
-    this.#requestTimeoutMs = options.requestTimeout
+    this.#startMs = owner.clock.now()
+    this.deadline = this.#startMs + (options.timeout ?? owner.requestTimeoutMs)
     this.#trace = traceCall(owner.id, mode, request.type)
+  }
+
+  get requestClass(): RequestClass {
+    return this.#request.requestClass
+  }
+
+  get idempotent(): boolean {
+    return this.options.idempotent ?? this.#mode !== 'rw'
+  }
+
+  get orderKey(): string | undefined {
+    return this.options.orderKey
+  }
+
+  get signal(): AbortSignal | undefined {
+    return this.options.signal
+  }
+
+  get maxLagMs(): number | undefined {
+    return this.options.maxLagMs
+  }
+
+  /** Since the call. */
+  get ageMs(): number {
+    return this.#owner.clock.now() - this.#startMs
   }
 
   /** Asked only when it has to wait: then its arguments are copied, so that they are those of the moment of the call. */
@@ -161,7 +184,8 @@ export class UserCall<T> implements Attempt, ReplySink {
     this.instance = instance
     this.tries += 1
     this.#token = token
-    this.#pending = instance.send(this.#request, this.sendOptions(), this)
+    const pending = instance.send(this.#request, this.sendOptions(), this)
+    if (this.#hedging !== undefined) this.#hedging.first = pending
     return 'sent'
   }
 
@@ -170,22 +194,23 @@ export class UserCall<T> implements Attempt, ReplySink {
   }
 
   done(reply: Reply): void {
-    if (this.#owner.dispatcher.settle(this, this.#token, reply)) return
-    this.answered(reply, this.instance)
+    if (!this.#owner.dispatcher.settle(this, this.#token, reply)) this.answered(reply, this.instance)
   }
 
   failed(error: OrbweaverError): void {
     if (this.#owner.dispatcher.settle(this, this.#token, error) || this.#isOver) return
     tag(error, this.instance)
-    if (this.#hedge !== undefined && error.executed === 'unknown' && this.#hedge.takesOver(error)) return
+    if (error.executed === 'unknown' && this.#hedging?.second?.takesOver(error) === true) return
     this.lost(error)
   }
 
   hedgeAfter(delayMs: number): void {
-    this.#cancelHedge = this.#owner.clock.schedule(delayMs, () => {
-      this.#cancelHedge = undefined
-      const hedge = new Hedge<T>(this, this.#owner.dispatcher)
-      if (this.#owner.dispatcher.dispatchBeside(hedge, this.#mode, new Set(hedge.others))) this.#hedge = hedge
+    const { clock, dispatcher } = this.#owner
+    const hedging: Hedging<T> = { first: undefined, second: undefined, cancel: undefined }
+    this.#hedging = hedging
+    hedging.cancel = clock.schedule(delayMs, () => {
+      const second = new SecondQuestion<T>(this, dispatcher)
+      if (dispatcher.dispatchBeside(second, this.#mode, second.others)) hedging.second = second
     })
   }
 
@@ -194,17 +219,16 @@ export class UserCall<T> implements Attempt, ReplySink {
   }
 
   sendOptions(): SendOptions {
-    const { signal } = this
+    const { signal, requestTimeout } = this.options
     const deadline =
-      this.#requestTimeoutMs === undefined
-        ? this.deadline
-        : Math.min(this.deadline, this.#owner.clock.now() + this.#requestTimeoutMs)
+      requestTimeout === undefined ? this.deadline : Math.min(this.deadline, this.#owner.clock.now() + requestTimeout)
     return signal === undefined ? { deadline } : { deadline, signal }
   }
 
   /** The final answer. */
   answered(reply: Reply, instance: InstanceHandle | undefined): void {
-    if (!this.#end()) return
+    if (this.#isOver) return
+    this.#end()
     this.instance = instance
     let value: T
     try {
@@ -212,42 +236,47 @@ export class UserCall<T> implements Attempt, ReplySink {
     } catch (error) {
       const unreadable = asUnreadable(error)
       tag(unreadable, instance)
-      this.#finish(unreadable)
+      this.#tell(unreadable)
       this.#reject(unreadable)
       return
     }
-    this.#finish(undefined)
+    this.#tell(undefined)
     this.#resolve(value)
   }
 
   /** The final failure. */
   lost(error: OrbweaverError): void {
-    if (!this.#end()) return
-    this.#finish(error)
+    if (this.#isOver) return
+    this.#end()
+    this.#tell(error)
     this.#reject(error)
   }
 
-  #end(): boolean {
-    if (this.#isOver) return false
+  #end(): void {
     this.#isOver = true
-    this.#cancelHedge?.()
-    const pending = this.#pending
-    this.#pending = undefined
-    if (this.#hedge === undefined) return true
+    const hedging = this.#hedging
+    if (hedging === undefined) return
+    hedging.cancel?.()
     const superfluous = new RequestAbortedError('Another instance has answered first', { executed: 'unknown' })
-    pending?.abandon(superfluous)
-    this.#hedge.abandon(superfluous)
+    hedging.first?.abandon(superfluous)
+    hedging.second?.abandon(superfluous)
     this.#owner.dispatcher.withdraw(this)
-    return true
   }
 
-  #finish(error: OrbweaverError | undefined): void {
+  #tell(error: OrbweaverError | undefined): void {
     if (this.#trace !== undefined) traceEnd(this.#trace, this.instance?.id, error)
   }
 }
 
+/** What a hedged read keeps beside itself. */
+interface Hedging<T> {
+  first: PendingRequest | undefined
+  second: SecondQuestion<T> | undefined
+  cancel: (() => void) | undefined
+}
+
 /** The second question of a hedged read. Its own failures mean nothing unless the first has failed as well. */
-class Hedge<T> implements Attempt, ReplySink {
+class SecondQuestion<T> implements Attempt, ReplySink {
   readonly deadline: number
   readonly bytes = 0
   readonly requestClass: RequestClass
@@ -271,10 +300,10 @@ class Hedge<T> implements Attempt, ReplySink {
     this.maxLagMs = call.maxLagMs
   }
 
-  /** Slots that were asked already. */
-  get others(): readonly number[] {
+  /** Who was asked already. */
+  get others(): ReadonlySet<number> {
     const { instance } = this.#call
-    return instance === undefined ? [] : [this.#dispatcher.slotOf(instance)]
+    return new Set(instance === undefined ? [] : [this.#dispatcher.slotOf(instance)])
   }
 
   run(instance: InstanceHandle, token: number): 'sent' {

@@ -10,7 +10,7 @@ import { describe, expect, it } from 'vitest'
 import { QuickClock } from './quick-clock.js'
 import { Scene, type TestInstance, type TestWrite } from './scene.js'
 
-const COUNT = Number(process.env['HISTORIES'] ?? 150)
+const COUNT = Number(process.env['HISTORIES'] ?? 100)
 const FIRST_SEED = Number(process.env['HISTORY_SEED'] ?? 1)
 const WRITES = 150
 

@@ -458,7 +458,7 @@ export class Scene<C extends SceneClock = VirtualClock> {
 }
 
 /** A transport whose bytes take time in both directions. */
-export function delayed(inner: Transport, clock: Clock, ms: number): Transport {
+function delayed(inner: Transport, clock: Clock, ms: number): Transport {
   let isClosed = false
   const later = (task: () => void): void => void clock.schedule(ms, task)
   return {

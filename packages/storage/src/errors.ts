@@ -64,6 +64,10 @@ export const boxErrors = {
     make(110, `Failed to allocate ${bytes} bytes for tuple: tuple is too large`),
   unsupportedIterator: (index: string, type: string, space: string, feature: string): BoxError =>
     make(112, `Index '${index}' (${type}) of space '${space}' (memtx) does not support ${feature}`),
+  /** A write that is in memory and not on disk: it may get there yet. */
+  journalPending: (why: string): BoxError =>
+    BoxError.of(216, `The write is not on disk: ${why}`, { executed: 'unknown' }),
+  journalFailed: (why: string): BoxError => make(40, `Failed to write to disk: ${why}`),
   loading: (): BoxError => make(116, "Instance bootstrap hasn't finished yet"),
   notInStream: (type: number): BoxError => make(229, `Unable to process request type ${type} in stream`),
   outOfStream: (type: string): BoxError => make(230, `Unable to process ${type} request out of stream`),

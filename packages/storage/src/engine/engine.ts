@@ -42,6 +42,8 @@ export class Engine {
   onRestored: () => void = () => undefined
   /** Judges each write of a client before it is made. */
   guard: (space: Space) => void = () => undefined
+  /** Judges each change a statement of this instance has made (not rows of others): what it throws undoes the statement. */
+  judge: (change: SpaceChange) => void = () => undefined
 
   /**
    * Runs `work` as one transaction that is committed when it returns and undone when it throws. With `transaction`, as a part of
@@ -138,7 +140,7 @@ export class Engine {
       if (found === undefined) return undefined
       const next = applyOperations(space, found, operations, options.indexBase ?? 0, false)
       this.#refuseKeyChange(space, found, next)
-      own.record(this.#applied(space, space.put(next, 'replace')))
+      this.#record(own, this.#applied(space, space.put(next, 'replace')))
       return next
     })
   }
@@ -154,12 +156,12 @@ export class Engine {
     this.run(transaction, (own) => {
       const found = space.primary.find(space.primary.keyOf(tuple))
       if (found === undefined) {
-        own.record(this.#applied(space, space.put(tuple, 'insert')))
+        this.#record(own, this.#applied(space, space.put(tuple, 'insert')))
         return
       }
       const next = applyOperations(space, found, operations, indexBase, true)
       this.#refuseKeyChange(space, found, next)
-      own.record(this.#applied(space, space.put(next, 'replace')))
+      this.#record(own, this.#applied(space, space.put(next, 'replace')))
     })
   }
 
@@ -174,7 +176,7 @@ export class Engine {
       const { found } = this.#findExact(space, key, index)
       if (found === undefined) return undefined
       const change = space.remove(space.primary.keyOf(found))
-      if (change !== undefined) own.record(this.#applied(space, change))
+      if (change !== undefined) this.#record(own, this.#applied(space, change))
       return found
     })
   }
@@ -224,9 +226,14 @@ export class Engine {
   ): StoredTuple {
     this.guard(space)
     return this.run(transaction, (own) => {
-      own.record(this.#applied(space, space.put(tuple, mode)))
+      this.#record(own, this.#applied(space, space.put(tuple, mode)))
       return tuple
     })
+  }
+
+  #record(transaction: Transaction, change: SpaceChange): void {
+    transaction.record(change)
+    this.judge(change)
   }
 
   #findExact(

@@ -43,14 +43,20 @@ export function bucketTuple({ id, status, destination, generation }: BucketRecor
   return encodeValue(destination === undefined ? [id, status] : [id, status, destination])
 }
 
-/** undefined for a row whose status is unknown: written by something newer. */
-export function readBucketTuple(tuple: StoredTuple): BucketRecord | undefined {
+/** A row of `_bucket` as it stands, whatever its status says. */
+export function readBucketRow(tuple: StoredTuple): Omit<BucketRecord, 'status'> & { readonly status: string } {
   const [id, status, destination, options] = decodeValue(tuple) as [
     number,
-    unknown,
+    string,
     string | null | undefined,
     { generation?: number } | null | undefined,
   ]
-  if (!isBucketStatus(status)) return undefined
   return { id, status, destination: destination ?? undefined, generation: options?.generation ?? 0 }
+}
+
+/** undefined for a row whose status is unknown: written by something newer. */
+export function readBucketTuple(tuple: StoredTuple): BucketRecord | undefined {
+  const row = readBucketRow(tuple)
+  const { status } = row
+  return isBucketStatus(status) ? { ...row, status } : undefined
 }

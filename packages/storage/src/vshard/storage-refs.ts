@@ -8,7 +8,9 @@ import { VshardError } from '@orbweaver/vshard'
 import { boxErrors } from '../errors.js'
 import type { Buckets } from './buckets.js'
 import { RefHeap } from './ref-heap.js'
+import { takeTurn } from './scheduler-turn.js'
 import type { Scheduler } from './scheduler.js'
+import { Waiters } from './waiters.js'
 
 interface StorageRef {
   readonly session: number
@@ -18,6 +20,21 @@ interface StorageRef {
   isUsed: boolean
 }
 
+/** A reference as an operator sees it. */
+export interface StorageRefInfo {
+  /** What `unref` takes. */
+  readonly id: string
+  /** `local` for one that was taken in this process, else the session. */
+  readonly owner: string
+  readonly ageMs: number
+  /** Until it expires; Infinity: never. A used one does not expire. */
+  readonly leftMs: number
+  /** A map runs under it. */
+  readonly isUsed: boolean
+}
+
+/** The session of references taken in this process: it never ends. */
+export const LOCAL_SESSION = 0
 /** References of one session: a router needs one per running map. */
 const MAX_REFS_PER_SESSION = 100_000
 
@@ -29,6 +46,8 @@ export class StorageRefs {
   /** Ended sessions that still use a ref. */
   readonly #closed = new Set<number>()
   readonly #heap = new RefHeap<StorageRef>()
+  readonly #ended: Waiters
+  #lastLocal = 0
   #cancelTimer: (() => void) | undefined
   #timerAt = Infinity
 
@@ -36,6 +55,7 @@ export class StorageRefs {
     this.#clock = clock
     this.#buckets = buckets
     this.#scheduler = scheduler
+    this.#ended = new Waiters(clock)
   }
 
   /** References held now, used ones included. */
@@ -47,18 +67,39 @@ export class StorageRefs {
 
   /**
    * Takes a reference once every bucket is writable.
+   * @param expireMs - how long it holds from then on; default: the rest of `timeoutMs`
    * @throws VshardError STORAGE_REF_ADD for a duplicate, BoxError 78 when the buckets did not come to rest in time
    */
-  async add(session: number, id: number | bigint, timeoutMs: number): Promise<void> {
+  async add(session: number, id: number | bigint, timeoutMs: number, expireMs?: number): Promise<void> {
     const deadline = this.#clock.now() + timeoutMs
     this.#refuseDuplicate(session, id)
-    await this.#takeTurn(timeoutMs)
+    await takeTurn(this.#scheduler, this.#clock, 'ref', timeoutMs)
     try {
-      await this.#restOfBuckets(deadline)
-      this.#keep(session, id, deadline)
+      if (!(await this.#buckets.until(() => this.#buckets.areAllWritable, deadline))) throw boxErrors.timeout()
+      // The session may have ended while it waited: nobody would ever give this reference back.
+      if (this.#closed.has(session)) throw VshardError.of('STORAGE_REF_ADD', { reason: 'the session has ended' })
+      this.#keep(session, id, expireMs === undefined ? deadline : this.#clock.now() + expireMs)
     } catch (error) {
       this.#scheduler.end('ref')
       throw error
+    }
+  }
+
+  /**
+   * A reference of this process: it ends when it is disposed of, or expires.
+   * @returns its disposal fails with STORAGE_REF_DEL when it has expired or was taken away meanwhile
+   */
+  async addLocal(options: { timeout: number; expire?: number }): Promise<AsyncDisposable & { readonly id: string }> {
+    const id = ++this.#lastLocal
+    await this.add(LOCAL_SESSION, id, options.timeout, options.expire ?? Infinity)
+    return {
+      id: nameOf(LOCAL_SESSION, id),
+      [Symbol.asyncDispose]: async () => {
+        if (this.#sessions.get(LOCAL_SESSION)?.has(String(id)) === true) return this.remove(LOCAL_SESSION, id)
+        throw VshardError.of('STORAGE_REF_DEL', {
+          reason: `the reference ${nameOf(LOCAL_SESSION, id)} expired or was deleted: buckets may have moved since`,
+        })
+      },
     }
   }
 
@@ -75,6 +116,14 @@ export class StorageRefs {
     this.#forget(this.#find(session, id, 'STORAGE_REF_DEL'))
   }
 
+  /** Ends the use of one; false when an operator has deleted it meanwhile: buckets may have moved during the map. */
+  finish(session: number, id: number | bigint): boolean {
+    const ref = this.#sessions.get(session)?.get(String(id))
+    if (ref === undefined) return false
+    this.#forget(ref)
+    return true
+  }
+
   /** @throws VshardError STORAGE_REF_USE when the session does not hold it */
   assertHeld(session: number, id: number | bigint): void {
     this.#find(session, id, 'STORAGE_REF_USE')
@@ -85,8 +134,46 @@ export class StorageRefs {
     const refs = this.#sessions.get(session)
     if (refs === undefined) return
     this.#closed.add(session)
-    for (const ref of refs.values()) if (!ref.isUsed) this.#forget(ref)
+    for (const ref of [...refs.values()]) if (!ref.isUsed) this.#forget(ref)
     this.#dropIfDone(session)
+  }
+
+  /** The oldest first. */
+  list(): StorageRefInfo[] {
+    const now = this.#clock.now()
+    return [...this.#refs()]
+      .toSorted((a, b) => a.since - b.since)
+      .map(({ session, id, since, deadline, isUsed }) => ({
+        id: nameOf(session, id),
+        owner: session === LOCAL_SESSION ? 'local' : `session ${session}`,
+        ageMs: now - since,
+        leftMs: isUsed ? Infinity : deadline - now,
+        isUsed,
+      }))
+  }
+
+  /** Deletes one by the id of the list; false when there is none. A map that runs under it will fail. */
+  unref(name: string): boolean {
+    for (const ref of this.#refs()) {
+      if (nameOf(ref.session, ref.id) !== name) continue
+      this.#forget(ref)
+      return true
+    }
+    return false
+  }
+
+  /** Deletes all. @returns how many there were */
+  unrefAll(): number {
+    const refs = [...this.#refs()]
+    for (const ref of refs) this.#forget(ref)
+    return refs.length
+  }
+
+  /** Whether the references that are held now have ended by the deadline. */
+  ended(deadline: number): Promise<boolean> {
+    const held = [...this.#refs()]
+    const isHeld = (ref: StorageRef): boolean => this.#sessions.get(ref.session)?.get(String(ref.id)) === ref
+    return this.#ended.until(() => !held.some(isHeld), deadline)
   }
 
   close(): void {
@@ -94,30 +181,8 @@ export class StorageRefs {
     this.#cancelTimer = undefined
   }
 
-  /** @throws BoxError 78 when moves do not let it through in time */
-  #takeTurn(timeoutMs: number): Promise<void> {
-    return new Promise((resolve, reject) => {
-      let isGranted = false
-      let cancelTimer: () => void = () => undefined
-      const giveUp = this.#scheduler.start('ref', () => {
-        isGranted = true
-        cancelTimer()
-        resolve()
-      })
-      if (isGranted) return
-      cancelTimer = this.#clock.schedule(timeoutMs, () => {
-        giveUp()
-        reject(boxErrors.timeout())
-      })
-    })
-  }
-
-  async #restOfBuckets(deadline: number): Promise<void> {
-    while (!this.#buckets.areAllWritable) {
-      const left = deadline - this.#clock.now()
-      if (left <= 0) throw boxErrors.timeout()
-      await this.#changedWithin(left)
-    }
+  *#refs(): IterableIterator<StorageRef> {
+    for (const refs of this.#sessions.values()) yield* refs.values()
   }
 
   #keep(session: number, id: number | bigint, deadline: number): void {
@@ -148,7 +213,10 @@ export class StorageRefs {
 
   #forget(ref: StorageRef): void {
     this.#heap.remove(ref)
-    if (this.#sessions.get(ref.session)?.delete(String(ref.id)) === true) this.#scheduler.end('ref')
+    if (this.#sessions.get(ref.session)?.delete(String(ref.id)) === true) {
+      this.#scheduler.end('ref')
+      this.#ended.wake()
+    }
     this.#dropIfDone(ref.session)
   }
 
@@ -157,19 +225,6 @@ export class StorageRefs {
     if (!this.#closed.has(session) || this.#sessions.get(session)?.size !== 0) return
     this.#sessions.delete(session)
     this.#closed.delete(session)
-  }
-
-  #changedWithin(timeoutMs: number): Promise<void> {
-    return new Promise((resolve) => {
-      const forget = this.#buckets.onceChanged(() => {
-        cancel()
-        resolve()
-      })
-      const cancel = this.#clock.schedule(timeoutMs, () => {
-        forget()
-        resolve()
-      })
-    })
   }
 
   /** One timer for the nearest deadline. */
@@ -187,4 +242,8 @@ export class StorageRefs {
       this.#watch()
     })
   }
+}
+
+function nameOf(session: number, id: number | bigint): string {
+  return `${session}/${id}`
 }
