@@ -4,7 +4,7 @@ import { parseAddress } from '@orbweaver/connection'
 import type { TopologyFile } from '@orbweaver/vshard'
 import type { World } from './world.js'
 
-export function topologyOf({ cluster, proxyAddress }: World): TopologyFile {
+function topologyOf({ cluster, proxyAddress }: World): TopologyFile {
   const { bucketCount, identification, user, password, replicasets } = cluster.config
   return {
     bucketCount,

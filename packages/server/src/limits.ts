@@ -29,7 +29,7 @@ export interface ServerLimits {
 
 const LEAST_PENDING_BYTES = 256 * 1024
 
-export const DEFAULT_LIMITS: Required<ServerLimits> = {
+const DEFAULT_LIMITS: Required<ServerLimits> = {
   maxFrameBytes: 64 * 1024 * 1024,
   maxFrameBytesBeforeLogin: 64 * 1024,
   maxSessions: 10_000,

@@ -12,5 +12,7 @@ const STRANGERS: readonly (readonly [start: Buffer, what: string])[] = [
 
 /** Who the first bytes of a connection come from, if not from a client of ours. */
 export function strangerOf(beginning: Buffer): string | undefined {
-  return STRANGERS.find(([start]) => beginning.length >= start.length && start.equals(beginning.subarray(0, start.length)))?.[1]
+  return STRANGERS.find(
+    ([start]) => beginning.length >= start.length && start.equals(beginning.subarray(0, start.length)),
+  )?.[1]
 }
