@@ -26,6 +26,9 @@ interface Outcome {
   readonly proxy: ProxyResult
 }
 
+/** Aborted by Ctrl-C or a request to end. */
+const stop = new AbortController()
+
 async function main(): Promise<number> {
   const options = readOptions(process.argv.slice(2))
   if (options === 'help') {
@@ -33,9 +36,8 @@ async function main(): Promise<number> {
     return 0
   }
   const printer = createPrinter(options.isJson ? process.stderr : process.stdout)
-  const stop = new AbortController()
   const stopped = new Promise<void>((resolve) => stop.signal.addEventListener('abort', () => resolve(), { once: true }))
-  for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, () => stop.abort(new Interrupted()))
+  for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, () => stop.abort(new Error('Interrupted')))
 
   const places = await loadPlaces()
   const world = await startWorld(options, printer, stop.signal)
@@ -44,12 +46,6 @@ async function main(): Promise<number> {
   } finally {
     printer.say('Stopping')
     await world.close()
-  }
-}
-
-class Interrupted extends Error {
-  constructor() {
-    super('Interrupted')
   }
 }
 
@@ -118,7 +114,8 @@ function printAddresses({ cluster, proxyAddress }: World, options: DemoOptions, 
 try {
   process.exitCode = await main()
 } catch (error) {
-  if (error instanceof Interrupted) {
+  // Whatever failed because of an interrupt says nothing more than the interrupt.
+  if (stop.signal.aborted) {
     process.exitCode = 130
   } else {
     const isUsage = error instanceof UsageError
