@@ -56,7 +56,7 @@ export function staleAlert(id: string, term: number | undefined, maxTerm: number
   return { code: 'stale_claim_accepted', message, instances: [id] }
 }
 
-export function readOnlyAlert(id: string): Alert {
+function readOnlyAlert(id: string): Alert {
   return { code: 'configured_master_read_only', message: `The configured master ${id} is read-only`, instances: [id] }
 }
 

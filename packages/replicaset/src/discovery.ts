@@ -3,27 +3,16 @@
  * for, and tells the replicaset when there is a master, another one, or none. All news is worked on at once, without I/O.
  */
 import type { Clock } from '@orbweaver/connection'
-import { type InstanceDefinition, isSameAddress, isUuid, type ReplicasetDefinition } from './definition.js'
+import { type Alert, conflictAlert, lastingAlerts, liarAlert, staleAlert } from './alerts.js'
+import { type InstanceDefinition, isSameAddress, type ReplicasetDefinition } from './definition.js'
 import { log } from './diagnostics.js'
 import type { InstanceReason } from './errors.js'
 import type { WindowEnd, WindowReason } from './failover-buffer.js'
+import { agreedReplicaset, identityProblem } from './identity.js'
 import { Instance, type InstanceOwner } from './instance.js'
 import { applyNews, type InstanceNews, type InstanceView, type LookReason, stateOf } from './instance-view.js'
 import { isStale, nextSelectionMs, type Selection, selectMaster, whyNotMaster } from './master-rules.js'
 import type { Settings } from './options.js'
-
-/** Something an operator should see, as long as it lasts. */
-export interface Alert {
-  readonly code:
-    | 'conflict'
-    | 'stale_claim_accepted'
-    | 'configured_master_read_only'
-    | 'misidentified'
-    | 'claims_and_refuses'
-    | 'role_unknown'
-  readonly message: string
-  readonly instances: readonly string[]
-}
 
 /** `UNKNOWN`: there was no master yet. `LOST`: there was one. */
 export type MasterState = 'UNKNOWN' | 'STABLE' | 'LOST' | 'CLOSED'
@@ -165,28 +154,8 @@ export class MasterDiscovery implements InstanceOwner {
   }
 
   alerts(): Alert[] {
-    const alerts: Alert[] = []
-    if (this.conflict.length > 0) alerts.push(conflictAlert(this.conflict))
-    const accepted = this.#instances.filter(({ view }) => view.staleAccepted)
-    for (const { id, view } of accepted) alerts.push(staleAlert(id, view.term, this.maxTerm))
-    const configured = this.configured
-    const view = configured === undefined ? undefined : this.find(configured)?.view
-    if (configured !== undefined && view?.ro === true) alerts.push(readOnlyAlert(configured))
-    const nowMs = this.#clock.now()
-    for (const instance of this.#instances) {
-      const { misidentified, liesUntilMs, state, sinceMs, ro, unknownReason } = instance.view
-      if (misidentified !== undefined)
-        alerts.push({ code: 'misidentified', message: `${instance.id} ${misidentified}`, instances: [instance.id] })
-      if (nowMs < liesUntilMs) alerts.push(liarAlert(instance.id))
-      if (state === 'up' && ro === undefined && nowMs - sinceMs > UNKNOWN_ALERT_MS) {
-        alerts.push({
-          code: 'role_unknown',
-          message: `The role of ${instance.id} is not known: ${unknownReason ?? 'it says nothing'}`,
-          instances: [instance.id],
-        })
-      }
-    }
-    return alerts
+    const { maxTerm, conflict, configured } = this
+    return lastingAlerts(this.#instances, { conflict, maxTerm, configured, nowMs: this.#clock.now() })
   }
 
   // ---- what the instances tell (InstanceOwner)
@@ -528,36 +497,13 @@ export class MasterDiscovery implements InstanceOwner {
   }
 
   #checkIdentities(): void {
-    this.#agreeOnReplicaset()
-    for (const each of this.#instances) this.news(each, { type: 'identified', problem: this.#identityProblem(each) })
-  }
-
-  #agreeOnReplicaset(): void {
-    const uuids = new Set(
-      this.#instances.map(({ identity }) => identity?.replicasetUuid).filter((uuid) => uuid !== undefined),
-    )
-    const [only] = uuids
-    if (only === undefined) return
-    // All say the same, and it is not what it was: another replicaset under the same addresses, with terms of its own.
-    if (uuids.size === 1 && this.#replicasetUuid !== undefined && this.#replicasetUuid !== only) this.maxTerm = 0
-    if (uuids.size === 1 || this.#replicasetUuid === undefined) this.#replicasetUuid = only
-  }
-
-  #identityProblem({ identity, definition }: Instance): string | undefined {
-    if (identity === undefined) return undefined
-    const { instanceUuid, instanceName, replicasetUuid } = identity
-    if (definition.uuid !== undefined && instanceUuid !== undefined && instanceUuid !== definition.uuid.toLowerCase()) {
-      return `is the instance ${instanceUuid}, configured is ${definition.uuid}`
+    const { uuid, isAnother } = agreedReplicaset(this.#instances, this.#replicasetUuid)
+    this.#replicasetUuid = uuid
+    // Its terms are its own.
+    if (isAnother) this.maxTerm = 0
+    for (const each of this.#instances) {
+      this.news(each, { type: 'identified', problem: identityProblem(each, this.#definition.id, uuid) })
     }
-    if (definition.name !== undefined && instanceName !== undefined && instanceName !== definition.name) {
-      return `is the instance "${instanceName}", configured is "${definition.name}"`
-    }
-    const { id } = this.#definition
-    const wanted = isUuid(id) ? id.toLowerCase() : this.#replicasetUuid
-    if (wanted !== undefined && replicasetUuid !== undefined && replicasetUuid !== wanted) {
-      return `belongs to the replicaset ${replicasetUuid}, the others to ${wanted}`
-    }
-    return undefined
   }
 }
 
@@ -572,28 +518,6 @@ function compare(a: number, b: number): number {
   return a === b ? 0 : a < b ? -1 : 1
 }
 
-function conflictAlert(ids: readonly string[]): Alert {
-  return {
-    code: 'conflict',
-    message: `Several instances are writable with the same right: ${ids.join(', ')}`,
-    instances: ids,
-  }
-}
-
-function staleAlert(id: string, term: number | undefined, maxTerm: number): Alert {
-  const message = `${id} is the only writable instance although its term ${String(term)} is older than ${String(maxTerm)}, which somebody has seen`
-  return { code: 'stale_claim_accepted', message, instances: [id] }
-}
-
-function readOnlyAlert(id: string): Alert {
-  return { code: 'configured_master_read_only', message: `The configured master ${id} is read-only`, instances: [id] }
-}
-
-function liarAlert(id: string): Alert {
-  return { code: 'claims_and_refuses', message: `${id} says that it is writable and refuses writes`, instances: [id] }
-}
-
 const BEATS_PER_PING = 4
 const HINT_INTERVAL_MS = 100
 const DEFAULT_LAG_INTERVAL_MS = 1_000
-const UNKNOWN_ALERT_MS = 5_000

@@ -7,7 +7,8 @@ import { isOrbweaverError, type OrbweaverError, type Reply } from '@orbweaver/ip
 import type { Attempt, CallMode, InstanceHandle } from './attempt.js'
 import { chooseReader, type ReadCandidate, type ReadContext } from './balancer.js'
 import { decodeToken, type Dispatched, encodeToken } from './dispatch-token.js'
-import { type Alert, type DiscoveryHost, MasterDiscovery } from './discovery.js'
+import type { Alert } from './alerts.js'
+import { type DiscoveryHost, MasterDiscovery } from './discovery.js'
 import {
   BufferEvictedError,
   BufferFullError,

@@ -1,5 +1,5 @@
 /** What a replicaset tells while it works. Listeners run after the change is complete and see the new state. */
-import type { Alert } from './discovery.js'
+import type { Alert } from './alerts.js'
 import type { WindowEnd, WindowRecord } from './failover-buffer.js'
 
 /** There is a master, another one, or none any more. */

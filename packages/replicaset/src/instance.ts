@@ -31,6 +31,7 @@ import type { Dialect, InstanceHandle, PinnedSession } from './attempt.js'
 import type { InstanceDefinition } from './definition.js'
 import { type InstanceNews, type InstanceView, newView } from './instance-view.js'
 import { Poll, PollMethods } from './polling.js'
+import { Pulse } from './pulse.js'
 import { isServed, RefusedRequest, Session } from './session.js'
 import {
   type ElectionValue,
@@ -112,8 +113,7 @@ export class Instance implements InstanceHandle {
   #cancelLookTimer: (() => void) | undefined
   #cancelPendingTimer: (() => void) | undefined
   #cancelStopTimer: (() => void) | undefined
-  #heardMs = 0
-  #bytesSeen = 0
+  readonly #pulse: Pulse
   #ping: Ping | undefined
 
   constructor(definition: InstanceDefinition, slot: number, settings: InstanceSettings, owner: InstanceOwner) {
@@ -125,6 +125,7 @@ export class Instance implements InstanceHandle {
     this.#clock = settings.environment.clock
     this.view = newView(this.#clock.now())
     this.#methods = new PollMethods(settings.dialect)
+    this.#pulse = new Pulse(settings)
     for (let index = 0; index < settings.connections; index += 1) this.#lines.push(this.#open(index === 0))
   }
 
@@ -175,21 +176,22 @@ export class Instance implements InstanceHandle {
   /** Looks at the pulse. @param lateMs - how long our own loop was blocked: nobody could be heard then */
   beat(nowMs: number, lateMs: number): void {
     if (this.view.state !== 'up') return
-    this.#heardMs = Math.min(nowMs, this.#heardMs + lateMs)
-    const { bytesRead } = this.#control.stats()
-    if (bytesRead !== this.#bytesSeen) {
-      this.#bytesSeen = bytesRead
-      this.#heard(nowMs)
-      return
+    switch (this.#pulse.beat(nowMs, lateMs, this.#control.stats().bytesRead)) {
+      case 'quiet':
+        return
+      case 'heard':
+        this.#heard()
+        return
+      case 'redial':
+        this.#redial()
+        return
+      case 'ask':
+        this.#sendPing(nowMs)
+        return
+      case 'silent':
+        this.#sendPing(nowMs)
+        if (!this.view.silent) this.#owner.news(this, { type: 'pingOverdue' })
     }
-    const quietMs = nowMs - this.#heardMs
-    const { pingIntervalMs, silentAfterMs, redialSilentAfterMs } = this.#settings
-    if (quietMs >= redialSilentAfterMs) {
-      this.#redial()
-      return
-    }
-    if (quietMs >= pingIntervalMs && this.#ping === undefined) this.#sendPing(nowMs)
-    if (quietMs >= silentAfterMs && !this.view.silent) this.#owner.news(this, { type: 'pingOverdue' })
   }
 
   /** Asks how far it is behind; at most one question is out. */
@@ -310,8 +312,7 @@ export class Instance implements InstanceHandle {
     this.serverVersion = version
     this.lastError = undefined
     this.#forget()
-    this.#heard(this.#clock.now())
-    this.#bytesSeen = this.#control.stats().bytesRead
+    this.#pulse.begin(this.#clock.now(), this.#control.stats().bytesRead)
     const hasWatchers = features.has(Feature.watchers)
     this.#owner.news(this, { type: 'connected', generation: this.#generation, hasWatchers })
     if (instanceUuid !== '' && instanceUuid !== NIL_UUID) {
@@ -359,7 +360,7 @@ export class Instance implements InstanceHandle {
   }
 
   #status(value: unknown): void {
-    this.#heardNow()
+    this.#heard()
     const status = readStatus(value)
     this.#lastStatus = status
     if (status === undefined) this.#bad(WATCHED_KEYS.status)
@@ -367,7 +368,7 @@ export class Instance implements InstanceHandle {
   }
 
   #election(value: unknown): void {
-    this.#heardNow()
+    this.#heard()
     const election = readElection(value)
     this.#lastElection = election
     if (election === undefined) {
@@ -390,7 +391,7 @@ export class Instance implements InstanceHandle {
   }
 
   #identified(identity: IdentityValue | undefined): void {
-    this.#heardNow()
+    this.#heard()
     if (identity === undefined) return
     this.identity = { ...identity, instanceUuid: identity.instanceUuid ?? this.#control.peerUuid }
     this.#owner.identitySeen(this)
@@ -447,7 +448,7 @@ export class Instance implements InstanceHandle {
   }
 
   #fenceAnswered(look: number, status: StatusValue | undefined, election: ElectionValue | undefined): void {
-    this.#heardNow()
+    this.#heard()
     this.#owner.news(this, {
       type: 'fence',
       look,
@@ -490,7 +491,7 @@ export class Instance implements InstanceHandle {
         reason: `the answer to ${method.name} has an unexpected shape`,
       })
     } else {
-      this.#heardNow()
+      this.#heard()
       this.#methods.worked()
       if (outcome.identity !== undefined) this.#identified(outcome.identity)
       this.#owner.news(this, { type: 'poll', look, isRo: outcome.isRo, term: outcome.term })
@@ -509,22 +510,19 @@ export class Instance implements InstanceHandle {
   // ---- pulse
 
   #sendPing(nowMs: number): void {
+    if (this.#ping !== undefined) return
     const ping = new Ping(nowMs, (answered) => {
       if (this.#ping !== answered) return
       this.#ping = undefined
       this.pingMs = this.#clock.now() - answered.sentMs
-      this.#heardNow()
+      this.#heard()
     })
     this.#ping = ping
     this.#ask(pingRequest(), ping, Number.POSITIVE_INFINITY)
   }
 
-  #heardNow(): void {
-    this.#heard(this.#clock.now())
-  }
-
-  #heard(nowMs: number): void {
-    this.#heardMs = nowMs
+  #heard(): void {
+    this.#pulse.heard(this.#clock.now())
     if (!this.view.silent) return
     this.#owner.news(this, { type: 'answered' })
     // What was not asked while it was silent.

@@ -1,6 +1,7 @@
 /** Numbers that add up, and what `info()` shows. */
 import type { CallMode } from './attempt.js'
-import type { Alert, MasterState } from './discovery.js'
+import type { Alert } from './alerts.js'
+import type { MasterState } from './discovery.js'
 import type { WindowEnd, WindowReason } from './failover-buffer.js'
 import type { SkipReason } from './hold-queue.js'
 import type { InstanceState } from './instance-view.js'

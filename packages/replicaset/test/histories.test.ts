@@ -32,6 +32,7 @@ async function playHistory(seed: number): Promise<string[]> {
   const old = ['a', 'b', 'c'].filter(() => chance(0.2))
   const scene = new Scene<QuickClock>({
     clock: new QuickClock(),
+    isShort: true,
     old,
     random,
     latencyMs: pick([0, 1, 5]),

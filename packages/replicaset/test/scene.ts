@@ -310,6 +310,8 @@ export interface SceneOptions<C extends SceneClock = VirtualClock> extends Parti
   readonly random?: () => number
   readonly zones?: Readonly<Record<string, string | number>>
   readonly weights?: Readonly<Record<string, number>>
+  /** Destroyed by the test itself, before its end: a test of thousands of scenes must not keep them. Default false. */
+  readonly isShort?: boolean
 }
 
 /** What a scene asks of its clock beside being one. */
@@ -342,6 +344,7 @@ export class Scene<C extends SceneClock = VirtualClock> {
       random,
       zones,
       weights,
+      isShort = false,
       ...rest
     } = options
     this.clock = clock
@@ -372,6 +375,7 @@ export class Scene<C extends SceneClock = VirtualClock> {
     this.replicaset.on('window', ({ why, reason }) =>
       this.events.push(`${String(clock.now())} window ${why ?? `opened ${reason}`}`),
     )
+    if (isShort) return
     onTestFinished(() => {
       this.#cancelWriter?.()
       this.replicaset.destroy()

@@ -170,7 +170,9 @@ describe.skipIf(missingTarantool !== undefined)(
       const [one, two] = [await login(), await login()]
       await one.execute('SET SESSION "sql_full_metadata" = true')
       const columns = async (client: Connection): Promise<boolean> => {
-        const { columns: list } = await client.execute('SELECT "key" FROM "kv"' + (isAtLeast(3, 0) ? ' WHERE "key" = 1' : ''))
+        const { columns: list } = await client.execute(
+          'SELECT "key" FROM "kv"' + (isAtLeast(3, 0) ? ' WHERE "key" = 1' : ''),
+        )
         return list[0]!.isNullable !== undefined
       }
       expect([await columns(one), await columns(two)]).toEqual([true, false])
