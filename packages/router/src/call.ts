@@ -56,6 +56,7 @@ export class BucketCall implements Attempt, ReplySink {
   readonly requestClass: RequestClass = 'code'
   readonly idempotent: boolean
   readonly orderKey = undefined
+  readonly signal: AbortSignal | undefined
   readonly #owner: CallOwner
   readonly #options: BucketCallOptions
   readonly #bucketId: number
@@ -88,6 +89,7 @@ export class BucketCall implements Attempt, ReplySink {
     this.#resolve = resolve
     this.#reject = reject
     this.deadline = options.deadline
+    this.signal = options.signal
     this.idempotent = !isWrite
     this.bytes = ATTEMPT_BYTES
   }

@@ -1,5 +1,5 @@
 /* How vshard storages say who they are: what the replicaset is told, so that it needs to know nothing of vshard. */
-import { BoxError, callRequest, decodeData, skipValue } from '@orbweaver/iproto'
+import { BoxError, callRequest, decodeData, ErrorCode, skipValue } from '@orbweaver/iproto'
 import type { Reply } from '@orbweaver/iproto'
 import type { Dialect, Verdict } from '@orbweaver/replicaset'
 import { asVshardError, infoCall, readInfo, restoreError, VshardError } from '@orbweaver/vshard'
@@ -22,8 +22,13 @@ export const vshardDialect: Dialect = {
   electionKeys: [],
 }
 
+/** vshard's functions are missing or may not be called: an instance that is not set up yet, or one in the middle of an upgrade. */
+const NOT_SET_UP: ReadonlySet<number> = new Set([ErrorCode['accessDenied']!, ErrorCode['noSuchProc']!])
+
 /** Looks at the first bytes of a reply and decodes it only when it is `[nil, …]`. */
 function judge(outcome: Reply | BoxError): Verdict | undefined {
+  // Errors of user functions travel inside results; what fails as a whole is the call of vshard's own function.
+  if (outcome instanceof BoxError && NOT_SET_UP.has(outcome.boxCode)) return { says: 'unusable', reason: outcome.message }
   const error = outcome instanceof BoxError ? restoreError(outcome) : refusalIn(outcome)
   if (!(error instanceof VshardError)) return undefined
   if (error.vshardName === 'NON_MASTER') return { says: 'notMaster', refused: true, hint: error.master }

@@ -38,6 +38,7 @@ class SetCall implements Attempt, ReplySink {
   readonly requestClass: RequestClass
   readonly idempotent: boolean
   readonly orderKey = undefined
+  readonly signal: AbortSignal | undefined
   readonly #set: Replicaset
   readonly #request: Request
   readonly #options: SetCallOptions
@@ -55,6 +56,7 @@ class SetCall implements Attempt, ReplySink {
     reject: (error: OrbweaverError) => void,
   ) {
     this.deadline = options.deadline
+    this.signal = options.signal
     this.requestClass = request.requestClass
     this.idempotent = options.idempotent
     this.#set = set
