@@ -115,7 +115,8 @@ export class Authenticator {
       return fresh === undefined ? refused(proxyErrors.badLogin()) : await this.#confirm(user, fresh, mask)
     } catch (error) {
       // Users could not be looked up: nobody can say whether this one is right.
-      if (isOrbweaverError(error) && LOOK_UP_FAILED.has(error.code)) return refused(proxyErrors.loginsUnknown(error.message))
+      if (isOrbweaverError(error) && LOOK_UP_FAILED.has(error.code))
+        return refused(proxyErrors.loginsUnknown(error.message))
       return refused(asBoxError(error))
     }
   }

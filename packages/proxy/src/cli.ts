@@ -76,7 +76,9 @@ function fail(error: unknown): void {
 }
 
 function describe(error: ConfigError): string {
-  return ['The configuration is not right:', ...error.problems.map(({ path, message }) => `  ${path} ${message}`)].join('\n')
+  return ['The configuration is not right:', ...error.problems.map(({ path, message }) => `  ${path} ${message}`)].join(
+    '\n',
+  )
 }
 
 /** A file that cannot be read, a port in use, an option that does not exist. */

@@ -1,6 +1,7 @@
 /* What a client needs of the proxy around it. */
 import type { Clock } from '@orbweaver/connection'
 import type { Authenticator } from './auth.js'
+import type { Bouncer } from './bounce.js'
 import type { Client } from './client.js'
 import type { Counters } from './counters.js'
 import type { Gate } from './gate.js'
@@ -22,6 +23,8 @@ export interface ClientHost {
   readonly logins: Logins
   /** The master; undefined: none is set. */
   readonly rw: Target | undefined
+  /** Set where calls go to the replicaset of their bucket. */
+  readonly bouncer: Bouncer | undefined
   /** Unknown request types below 128 are passed on. */
   readonly forwardUnknown: boolean
   /** The proxy is ending and answers nothing but error 279. */

@@ -6,7 +6,10 @@ import type { LargeFrame } from '@orbweaver/connection'
 import { BodyReader, type BoxError, Key, type OrbweaverError, patchReplySync, RequestType } from '@orbweaver/iproto'
 import type { ClientSession, InboundFrame } from '@orbweaver/server'
 import { asBoxError } from './auth.js'
+import type { BounceClient, BucketCall } from './bounce.js'
+import { ClientHandshake, type HandshakeClient } from './client-handshake.js'
 import type { ClientHost } from './client-host.js'
+import { ClientOutput, type OutputHost } from './client-output.js'
 import { ClientSql, type SqlHost, type SqlVerdict } from './client-sql.js'
 import { proxyErrors } from './errors.js'
 import type { GateMember } from './gate.js'
@@ -26,18 +29,30 @@ import {
 } from './routing.js'
 import { SlotFlag } from './slot-table.js'
 import { ClientStreams, type StreamsHost } from './streams.js'
-import { ENCODING_FEATURES, type Target } from './target.js'
+import type { Target } from './target.js'
+import type { Watcher } from './watch-relay.js'
 
 /** Where the request at the front goes: a lane, nowhere yet, or nowhere any more. */
 type Place = Lane | 'wait' | 'answered'
 
 /** Why a client has a connection of its own. Closed list: it is a metric label. */
-export type PinReason = 'session_settings' | 'session_mode' | 'statements'
+export type PinReason = 'session_settings' | 'session_mode' | 'statements' | 'slow_reader'
 
 /** What a client is doing, for people. */
 export type Activity = 'idle' | 'active' | 'queued' | 'paused' | 'pinned'
 
-export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, SqlHost {
+export class Client
+  implements
+    LaneMember,
+    LaneWaiter,
+    GateMember,
+    StreamsHost,
+    SqlHost,
+    OutputHost,
+    HandshakeClient,
+    BounceClient,
+    Watcher
+{
   readonly session: ClientSession
   readonly streams: ClientStreams
   login: Login
@@ -52,8 +67,8 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
   #sharedGroup: LaneGroup | undefined
   /** Features of the master that were found to suffice for this client. */
   #sufficient: ReadonlySet<number> | undefined
-  /** Of the features agreed on, those that change what a target sends. */
-  #mask: readonly number[] = NO_MASK
+  readonly #handshake: ClientHandshake
+  readonly #output: ClientOutput
   #inFlight = 0
   /** Lane of the requests in flight at the master: those behind them go there too, so that they arrive in order. */
   #lane: Lane | undefined
@@ -66,18 +81,17 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
   #group: LaneGroup | undefined
   #cancelGroupWait: (() => void) | undefined
   #isAtGate = false
+  #passedAt = Number.NEGATIVE_INFINITY
   #cancelGateWait: (() => void) | undefined
   #awaitsIdle = false
   #holds = 0
   #isReadingPaused = false
   #stage: 'here' | 'leaving' | 'left' = 'here'
-  #failedLogins = 0
+  /** Until its first request. */
+  #cancelSilence: () => void
   #pin: PinReason | undefined
   #pinnedGroup: LaneGroup | undefined
   #refGroup: LaneGroup | undefined
-  /** A large reply is being passed on in pieces: others wait behind it. */
-  #isStreaming = false
-  #behindStream: Uint8Array[] = []
 
   constructor(session: ClientSession, host: ClientHost) {
     this.session = session
@@ -87,7 +101,12 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
     this.weight = host.weightOf('guest')
     this.streams = new ClientStreams(this)
     this.#sql = new ClientSql(this)
+    this.#handshake = new ClientHandshake(this, host)
+    this.#output = new ClientOutput(session, this)
     if (host.isSessionMode('guest')) this.#pin = 'session_mode'
+    this.#cancelSilence = host.clock.schedule(host.limits.silentTimeoutMs, () =>
+      session.destroy(new Error(`It has sent nothing for ${host.limits.silentTimeoutMs} ms`)),
+    )
   }
 
   get inFlight(): number {
@@ -122,6 +141,18 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
     return this.#host.clock
   }
 
+  get limits(): ClientHost['limits'] {
+    return this.#host.limits
+  }
+
+  get counters(): ClientHost['counters'] {
+    return this.#host.counters
+  }
+
+  get hasLeft(): boolean {
+    return this.#stage === 'left'
+  }
+
   get idleInTransactionMs(): number {
     return this.#host.limits.idleInTransactionMs
   }
@@ -130,13 +161,14 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
 
   frame(frame: InboundFrame): void {
     this.#host.counters.requests++
+    this.#cancelSilence()
     if (this.#host.isRefusing) {
-      this.#fail(frame, proxyErrors.shutdown())
+      this.fail(frame, proxyErrors.shutdown())
       return
     }
     const kind = kindOf(frame.type)
     if (frame.streamId !== 0 && kind !== Kind.unknown && !IN_STREAM.has(frame.type)) {
-      this.#fail(frame, proxyErrors.notInStream(frame.type))
+      this.fail(frame, proxyErrors.notInStream(frame.type))
       return
     }
     switch (kind) {
@@ -145,11 +177,11 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
         this.#watch(frame, kind === Kind.watch)
         return
       case Kind.replication:
-        this.#fail(frame, proxyErrors.replication())
+        this.fail(frame, proxyErrors.replication())
         return
       case Kind.unknown:
         if (this.#host.forwardUnknown && isForwardable(frame.type)) break
-        this.#fail(frame, proxyErrors.unknownType(frame.type))
+        this.fail(frame, proxyErrors.unknownType(frame.type))
         return
       case Kind.login:
       case Kind.identify:
@@ -178,6 +210,9 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
   #leaveIfDone(): void {
     if (this.#stage !== 'leaving' || this.backlog > 0) return
     this.#stage = 'left'
+    this.#cancelSilence()
+    this.#output.close()
+    this.#host.relay.drop(this)
     this.#withdraw()
     this.streams.abandon()
     const hasStatements = this.#sql.statements.size > 0
@@ -300,6 +335,7 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
   /** The gate has opened. */
   passed(): void {
     this.#isAtGate = false
+    this.#passedAt = this.#host.clock.now()
     this.#cancelGateWait?.()
     this.#cancelGateWait = undefined
     if (this.#express.size > 0 && this.#ring !== undefined) {
@@ -358,10 +394,11 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
 
   #place(head: QueuedRequest): Place {
     const kind = kindOf(head.type)
-    if (kind === Kind.login) return this.#logIn(head)
-    if (kind === Kind.identify) return this.#identify(head)
+    if (kind === Kind.login || kind === Kind.identify) return this.#shakeHands(head, kind)
     if (head.streamId !== 0) return this.#placeInStream(head, kind)
     if (kind === Kind.call && isStorageRefCall(head.body)) return this.#placeRefCall(head)
+    const bucketCall = kind === Kind.call ? this.#host.bouncer?.callOf(head.body, this.login.user) : undefined
+    if (bucketCall !== undefined) return this.#bounce(head, bucketCall)
     const pin = this.#pin === undefined ? this.#pinReason(head, kind) : undefined
     if (pin !== undefined && !this.#pinFor(pin))
       return this.#answer(proxyErrors.tooManyPinned(this.#host.limits.maxPinned))
@@ -404,7 +441,7 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
       // Nothing of it may be under way elsewhere when it moves to a connection of its own.
       if (this.#inFlight > 0 || this.streams.isBusy) return this.#waitUntilIdle()
       this.#dissolve(this.#pinnedGroup)
-      this.#pinnedGroup = target.group(this.login, this.#mask, `pinned ${this.session.id}`)
+      this.#pinnedGroup = target.group(this.login, this.#handshake.mask, `pinned ${this.session.id}`)
     }
     return this.#laneOf(this.#pinnedGroup, head)
   }
@@ -412,10 +449,15 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
   /** The lanes of this client's login and features at a target. */
   #shared(target: Target): LaneGroup {
     const known = this.#sharedGroup
-    if (known !== undefined && known.target === target && known.login === this.login && known.mask === this.#mask) {
+    if (
+      known !== undefined &&
+      known.target === target &&
+      known.login === this.login &&
+      known.mask === this.#handshake.mask
+    ) {
       return known
     }
-    return (this.#sharedGroup = target.group(this.login, this.#mask))
+    return (this.#sharedGroup = target.group(this.login, this.#handshake.mask))
   }
 
   #placeInStream(head: QueuedRequest, kind: Kind): Place {
@@ -447,10 +489,27 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
     if (target === undefined) return this.#answer(proxyErrors.noTarget())
     if (this.#refGroup?.target !== target) {
       this.#dissolve(this.#refGroup)
-      this.#refGroup = target.group(this.login, this.#mask, `refs ${this.session.id}`)
+      this.#refGroup = target.group(this.login, this.#handshake.mask, `refs ${this.session.id}`)
     }
     head.isApart = true
     return this.#laneOf(this.#refGroup, head)
+  }
+
+  /** The call finds its replicaset by itself; only its answer comes back here. */
+  #bounce(head: QueuedRequest, call: BucketCall): Place {
+    if (this.#host.gate.isClosed) return this.#waitAtGate(head)
+    this.#shift()
+    head.isApart = true
+    this.#inFlight++
+    this.#host.bouncer?.send(head, call, this, this.#handshake.mask)
+    return 'answered'
+  }
+
+  failApart(request: SyncHalves, error: BoxError): void {
+    this.#inFlight--
+    if (this.#isReadingPaused) this.#watchBacklog()
+    if (this.#awaitsIdle) this.#wakeIfIdle()
+    this.fail(request, error)
   }
 
   #afterSql(verdict: SqlVerdict, lane: Lane): Place {
@@ -469,7 +528,9 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
       this.session.close()
       return 'answered'
     }
-    const waitMs = head.arrivedAt + this.#host.limits.connectWaitMs - this.#host.clock.now()
+    // What waited at the gate has not waited for a connection yet.
+    const since = Math.max(head.arrivedAt, this.#passedAt)
+    const waitMs = since + this.#host.limits.connectWaitMs - this.#host.clock.now()
     this.#group = group
     this.#cancelGroupWait = this.#host.clock.schedule(waitMs, () => {
       this.#stopGroupWait()
@@ -515,7 +576,7 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
     const { pauseMaxWaitMs } = limits
     this.#cancelGateWait = clock.schedule(head.arrivedAt + pauseMaxWaitMs - clock.now(), () => {
       const overdue = this.#queue.shift()
-      if (overdue !== undefined) this.#fail(overdue, proxyErrors.pausedTooLong(pauseMaxWaitMs))
+      if (overdue !== undefined) this.fail(overdue, proxyErrors.pausedTooLong(pauseMaxWaitMs))
       const next = this.#queue.peek()
       this.#watchBacklog()
       if (next !== undefined) {
@@ -576,14 +637,14 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
     this.#withdraw()
     for (const queue of [this.#express, this.#queue]) {
       for (let request = queue.shift(); request !== undefined; request = queue.shift()) {
-        this.#fail(request, proxyErrors.shutdown())
+        this.fail(request, proxyErrors.shutdown())
       }
     }
   }
 
   /** The master is another target now. A session that this client had changed cannot be moved. */
   masterChanged(): void {
-    const hasSession = this.#pinnedGroup !== undefined && this.#pin !== 'statements'
+    const hasSession = this.#pinnedGroup !== undefined && this.#pin !== 'statements' && this.#pin !== 'slow_reader'
     if (hasSession) {
       this.session.close()
       return
@@ -608,123 +669,59 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
     try {
       const key = new BodyReader(frame.body).requireText(Key.eventKey)
       if (rw?.features !== undefined && !rw.features.has(WATCHERS)) throw proxyErrors.unknownType(frame.type)
-      if (!isWatch) relay.unwatch(this.session, key)
-      else if (relay.keysOf(this.session) >= limits.maxWatchKeysPerClient && !relay.isWatching(this.session, key)) {
+      if (!isWatch) relay.unwatch(this, key)
+      else if (relay.keysOf(this) >= limits.maxWatchKeysPerClient && !relay.isWatching(this, key)) {
         throw proxyErrors.tooManyWatches(limits.maxWatchKeysPerClient)
-      } else relay.watch(this.session, key, { syncHigh: frame.syncHigh, syncLow: frame.syncLow })
+      } else relay.watch(this, key, { syncHigh: frame.syncHigh, syncLow: frame.syncLow })
     } catch (error) {
-      this.#fail(frame, asBoxError(error))
+      this.fail(frame, asBoxError(error))
     }
   }
 
-  #logIn(head: QueuedRequest): Place {
+  /** AUTH and ID: what comes behind has another user, or other features. */
+  #shakeHands(head: QueuedRequest, kind: Kind): Place {
     if (this.#pinnedGroup !== undefined && this.#inFlight > 0) return this.#waitUntilIdle()
     this.#shift()
     this.hold()
-    void this.#judgeLogin(head)
+    const answered = kind === Kind.login ? this.#handshake.logIn(head) : this.#handshake.identify(head)
+    answered.then(
+      () => {
+        this.session.resumeReading()
+        this.release()
+      },
+      (error: Error) => this.session.destroy(error),
+    )
     return 'answered'
   }
 
-  async #judgeLogin(head: QueuedRequest): Promise<void> {
+  becomes(login: Login): void {
     const host = this.#host
-    const outcome = await host.authenticator.judge(head.body, this.session.salt, this.#mask)
-    if (outcome.login !== undefined && this.#stage === 'left') {
-      host.logins.release(outcome.login)
-      return
-    }
-    if (outcome.login === undefined) {
-      host.counters.badLogins++
-      if (outcome.isStale) host.counters.staleLogins++
-      this.#failedLogins++
-      // Guessing has to cost time, and a mistyped password little.
-      const delayMs = Math.min(FIRST_LOGIN_DELAY_MS * 2 ** (this.#failedLogins - 1), MAX_LOGIN_DELAY_MS)
-      await new Promise<void>((resolve) => void host.clock.schedule(delayMs, resolve))
-      this.#fail(head, outcome.error)
-      if (this.#failedLogins >= host.limits.authFailuresPerConnection) this.session.close()
-    } else {
-      const { login } = outcome
-      if (login.user === this.login.user || host.mayLogIn(login.user)) {
-        this.#becomes(login)
-        this.#reply(okReply(head, host.schemaVersion))
-      } else {
-        host.logins.release(login)
-        this.#fail(head, proxyErrors.tooManyClients(`${host.limits.maxClientsPerUser} clients of user '${login.user}'`))
-      }
-    }
-    this.session.resumeReading()
-    this.release()
-  }
-
-  #becomes(login: Login): void {
-    const host = this.#host
-    host.counters.logins++
-    this.#failedLogins = 0
     host.logins.release(this.login)
     this.login = login
     this.session.user = login.user
     this.weight = host.weightOf(login.user)
     this.#dissolveGroups()
+    this.maskChanged()
+    this.#pin = host.isSessionMode(login.user) ? 'session_mode' : undefined
+  }
+
+  maskChanged(): void {
     this.#lane = this.#readLane = undefined
     this.#onLane = this.#onReadLane = 0
-    if (host.isSessionMode(login.user)) this.#pin = 'session_mode'
-    else if (this.#pin !== undefined) this.#pin = undefined
-  }
-
-  #identify(head: QueuedRequest): Place {
-    this.#shift()
-    this.hold()
-    void this.#agree(head)
-    return 'answered'
-  }
-
-  /* ID (73): 0x54 VERSION uint, 0x55 FEATURES array of uint; the reply adds 0x5b AUTH_TYPE. An absent body is error 20. */
-  async #agree(head: QueuedRequest): Promise<void> {
-    const host = this.#host
-    try {
-      if (head.body.length === 0) throw proxyErrors.malformed('request body')
-      const wanted = new BodyReader(head.body).array(Key.features) ?? []
-      const agreement = await host.agreement()
-      if (agreement === undefined) throw proxyErrors.unknownType(head.type)
-      const agreed = wanted.filter((feature): feature is number => agreement.features.has(feature as number))
-      this.session.features = new Set(agreed)
-      this.#mask = ENCODING_FEATURES.filter((feature) => this.session.features.has(feature))
-      this.#lane = this.#readLane = undefined
-      this.#onLane = this.#onReadLane = 0
-      this.#reply(
-        okReply(head, host.schemaVersion, (out) => {
-          out.mapHeader(3)
-          out.uint(Key.version)
-          out.uint(agreement.version)
-          out.uint(Key.features)
-          out.value([...agreement.features].toSorted((a, b) => a - b))
-          out.uint(Key.authType)
-          out.text('chap-sha1')
-        }),
-      )
-    } catch (error) {
-      this.#fail(head, asBoxError(error))
-    }
-    this.session.resumeReading()
-    this.release()
   }
 
   /** Answers the request at the front: with an error, or with an empty success. */
   #answer(error: BoxError | undefined): Place {
     const request = this.#shift()
     if (request === undefined) return 'answered'
-    if (error === undefined) this.#reply(okReply(request, this.#host.schemaVersion))
-    else this.#fail(request, error)
+    if (error === undefined) this.#output.send(okReply(request, this.#host.schemaVersion))
+    else this.fail(request, error)
     return 'answered'
   }
 
   answerFront(frame: Buffer): void {
     const request = this.#shift()
-    if (request !== undefined) this.#reply(readdressed(frame, request))
-  }
-
-  #fail(request: SyncHalves, error: BoxError): void {
-    this.#host.counters.synthesized++
-    this.#reply(errorReply(request, this.#host.schemaVersion, error))
+    if (request !== undefined) this.#output.send(readdressed(frame, request))
   }
 
   // ---- what lanes say -----------------------------------------------------------------------------------------------
@@ -733,59 +730,31 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
     if ((answer.flags & SlotFlag.rw) === 0) patchSchemaVersion(frame, this.#host.schemaVersion)
     if (answer.isFinal) this.#settled(answer)
     else this.#host.counters.pushes++
-    if (patchReplySync(frame, answer.syncHigh, answer.syncLow)) this.#reply([frame])
-    else this.#reply(readdressed(frame, answer))
+    if (patchReplySync(frame, answer.syncHigh, answer.syncLow)) this.#output.send([frame])
+    else this.#output.send(readdressed(frame, answer))
   }
 
   repliedLarge(head: Buffer, answer: LaneAnswer): LargeFrame {
     patchReplySync(head, answer.syncHigh, answer.syncLow)
     if ((answer.flags & SlotFlag.rw) === 0) patchSchemaVersion(head, this.#host.schemaVersion)
     const { isFinal, lane, flags } = answer
-    const settle = (): void => {
+    return this.#output.sendLarge(head, () => {
       if (isFinal) this.#settled({ lane, flags })
-    }
-    if (this.#isStreaming) {
-      // Two lanes are in the middle of a large reply for this client: the second waits until it is whole.
-      const pieces: Uint8Array[] = [head]
-      return {
-        chunk: (bytes) => void pieces.push(bytes),
-        end: () => {
-          settle()
-          this.#reply(pieces)
-        },
-        cut: () => void (pieces.length = 0),
-      }
-    }
-    this.#write([head])
-    this.#isStreaming = true
-    return {
-      chunk: (bytes) => this.#write([bytes]),
-      end: () => {
-        settle()
-        this.#isStreaming = false
-        const behind = this.#behindStream
-        this.#behindStream = []
-        if (behind.length > 0) this.#reply(behind)
-      },
-      cut: () => {
-        // The client has half a frame: nothing else can follow it.
-        this.session.destroy(new Error('A reply was cut off in the middle: its target was lost'))
-      },
-    }
+    })
   }
 
   lost(answer: LaneAnswer, cause: OrbweaverError): void {
     this.#settled(answer)
     this.#host.counters.unknownOutcomes++
-    this.#fail(answer, proxyErrors.laneLost(answer.lane.target.name, cause.message))
+    this.fail(answer, proxyErrors.laneLost(answer.lane.target.name, cause.message))
   }
 
   expired(answer: LaneAnswer): boolean {
     // In the middle of a large reply nothing else can be said.
-    if (this.#isStreaming && (answer.flags & SlotFlag.repliedPartly) !== 0) return false
+    if (this.#output.isStreaming && (answer.flags & SlotFlag.repliedPartly) !== 0) return false
     this.#settled(answer)
     this.#host.counters.unknownOutcomes++
-    this.#fail(answer, proxyErrors.requestTimeout(answer.lane.target.name))
+    this.fail(answer, proxyErrors.requestTimeout(answer.lane.target.name))
     return true
   }
 
@@ -822,21 +791,34 @@ export class Client implements LaneMember, LaneWaiter, GateMember, StreamsHost, 
     if (this.#awaitsIdle) this.#wakeIfIdle()
   }
 
-  #reply(chunks: readonly Uint8Array[]): void {
-    if (this.#isStreaming) this.#behindStream.push(...chunks)
-    else this.#write(chunks)
+  // ---- what goes back -----------------------------------------------------------------------------------------------
+
+  answer(chunks: readonly Uint8Array[]): void {
+    this.#output.send(chunks)
   }
 
-  #write(chunks: readonly Uint8Array[]): void {
-    this.session.reply(chunks)
-    if (this.session.pendingBytes > this.#host.limits.clientOutHardBytes) {
-      this.#host.counters.slowReadersClosed++
-      this.session.destroy(new Error(`It reads too slowly: ${this.session.pendingBytes} bytes of replies wait`))
-    }
+  fail(request: SyncHalves, error: BoxError): void {
+    this.#host.counters.synthesized++
+    this.#output.send(errorReply(request, this.#host.schemaVersion, error))
+  }
+
+  /** An event of a watched key. */
+  tell(chunks: readonly Uint8Array[]): void {
+    this.#output.send(chunks)
+  }
+
+  drained(): void {
+    this.#output.drained()
+  }
+
+  ownLanes(): readonly Lane[] {
+    return this.#pinnedGroup?.lanes ?? NO_LANES
+  }
+
+  readsSlowly(): void {
+    if (this.#pin === undefined) this.#pinFor('slow_reader')
   }
 }
 
-const NO_MASK: readonly number[] = []
+const NO_LANES: readonly Lane[] = []
 const WATCHERS = 3
-const FIRST_LOGIN_DELAY_MS = 50
-const MAX_LOGIN_DELAY_MS = 1_000

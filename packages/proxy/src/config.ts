@@ -90,7 +90,7 @@ export function readConfig(text: string): ProxyOptions {
     }
   })
   if (problems.length > 0) throw new ConfigError(problems, { subject: 'proxy' })
-  return withoutUndefined({ ...result.data, listen }) as unknown as ProxyOptions
+  return withoutUndefined({ ...result.data, listen }) as ProxyOptions
 }
 
 /** `targets.a.uri`, `listen[0]`. */

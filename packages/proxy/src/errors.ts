@@ -29,7 +29,7 @@ export const REASON = {
 export type Reason = (typeof REASON)[keyof typeof REASON]
 
 /** What an error of the proxy says beside its code and text. */
-export interface ProxyErrorDetails {
+interface ProxyErrorDetails {
   readonly reason: Reason
   /** Whether any byte of the request was given to a target. */
   readonly sent: boolean
@@ -37,7 +37,7 @@ export interface ProxyErrorDetails {
 }
 
 /** One box error of the proxy's own. */
-export function proxyError(boxCode: number, message: string, details: ProxyErrorDetails): BoxError {
+function proxyError(boxCode: number, message: string, details: ProxyErrorDetails): BoxError {
   const fields = new Map<string, unknown>([
     ['name', errorCodeName(boxCode)],
     ['proxy', details.reason],

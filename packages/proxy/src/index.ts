@@ -8,8 +8,10 @@ export type {
   ProxyOptions,
   TargetDefinition,
 } from './options.js'
+export type { ReconfigurationReport } from './reconfiguration.js'
 export type { ProxyLimits } from './limits.js'
 export type { SplitOptions } from './routing.js'
+export type { BounceOptions, BucketLocator } from './bounce.js'
 export type { VerifyPolicy } from './auth.js'
 export type { TargetState } from './target.js'
 export {

@@ -61,10 +61,13 @@ export class LaneGroup implements LaneOwner {
   /** The open lane with least to do; undefined: wait for one. */
   pick(): Lane | undefined {
     let best: Lane | undefined
+    let least = Number.POSITIVE_INFINITY
     for (const lane of this.#lanes) {
       if (!lane.isOpen) continue
-      if (best === undefined || lane.slots.usedBytes + lane.slots.used < best.slots.usedBytes + best.slots.used)
-        best = lane
+      const load = lane.slots.usedBytes + lane.slots.used + (lane.isBlocked ? BLOCKED_LOAD : 0)
+      if (load >= least) continue
+      best = lane
+      least = load
     }
     return best
   }
@@ -141,6 +144,10 @@ export class LaneGroup implements LaneOwner {
     this.#openIfWanted()
   }
 
+  laneBlocked(): void {
+    if (this.isShared && this.#lanes.every((lane) => lane.isBlocked || !lane.isOpen)) this.grow()
+  }
+
   laneQuiet(): void {
     this.target.laneQuiet()
   }
@@ -205,4 +212,6 @@ export class LaneGroup implements LaneOwner {
   }
 }
 
+/** More than any number of small requests: a blocked lane is taken when there is no other. */
+const BLOCKED_LOAD = 1e12
 const RETRY = { minDelayMs: 100, maxDelayMs: 5_000, jitter: 0.2, retries: Number.POSITIVE_INFINITY }

@@ -62,6 +62,8 @@ export interface LaneOwner {
   /** An EVENT arrived. @param body - of the frame */
   laneEvent(lane: Lane, body: Buffer): void
   laneClosed(lane: Lane, cause: OrbweaverError): void
+  /** A reply so large that others have to wait behind it has begun. */
+  laneBlocked(lane: Lane): void
   /** Nothing of the kind that a failover waits for is in flight on this lane any more. */
   laneQuiet(lane: Lane): void
 }
@@ -79,6 +81,8 @@ export class Lane implements ChannelSink {
   #state: 'open' | 'draining' | 'closed' = 'open'
   #isPumpQueued = false
   #isCongested = false
+  #isBlocked = false
+  #isReadingPaused = false
   #rwInFlight = 0
   #lastStreamId = 0
   #unexpected = 0
@@ -136,6 +140,11 @@ export class Lane implements ChannelSink {
     return this.#state === 'open'
   }
 
+  /** A large reply is passing: what comes behind it has to wait. */
+  get isBlocked(): boolean {
+    return this.#isBlocked
+  }
+
   get isClosed(): boolean {
     return this.#state === 'closed'
   }
@@ -189,6 +198,12 @@ export class Lane implements ChannelSink {
     )
   }
 
+  /** Takes a request beside the ring: for calls that find their target by themselves. */
+  submitApart(request: QueuedRequest, user: LaneUser): void {
+    this.submit(request, user)
+    this.#pumpSoon()
+  }
+
   /** A request of the proxy's own. `isRw`: a failover waits for it. */
   ask(
     request: { readonly type: number; readonly body: Uint8Array; readonly streamId?: number; readonly isRw?: boolean },
@@ -233,6 +248,20 @@ export class Lane implements ChannelSink {
     if (this.streams.size === 0 && this.#rwInFlight === 0) this.#owner.laneQuiet(this)
   }
 
+  /** Leaves replies with the server: for a lane of one client, who does not read. */
+  pauseReading(): void {
+    if (this.#isReadingPaused || this.#state === 'closed') return
+    this.#isReadingPaused = true
+    this.channel.pauseReading()
+  }
+
+  resumeReading(): void {
+    if (!this.#isReadingPaused) return
+    this.#isReadingPaused = false
+    this.lastReceivedAt = this.#owner.clock.now()
+    this.channel.resumeReading()
+  }
+
   /** Takes only requests of streams that are here, and ends when all is answered and no transaction is open. */
   drainAndClose(why: Error): void {
     if (this.#state !== 'open') return
@@ -258,7 +287,8 @@ export class Lane implements ChannelSink {
    * @returns how many signs it owes
    */
   pulse(now: number): number {
-    if (this.#state === 'closed') return 0
+    // A server that is not read says nothing.
+    if (this.#state === 'closed' || this.#isReadingPaused) return 0
     const { pingIntervalMs, idlePingMs, pingTimeoutMs, requestTimeoutMs } = this.#owner.limits
     if (requestTimeoutMs > 0) this.#expire(now - requestTimeoutMs)
     if (this.lastReceivedAt >= this.#pingedAt) this.#missedPings = 0
@@ -311,8 +341,12 @@ export class Lane implements ChannelSink {
   }
 
   /** A reply above the size from which the channel delivers in pieces: they are passed on as they come. */
-  largeFrame(head: Buffer): LargeFrame {
+  largeFrame(head: Buffer, frameBytes: number): LargeFrame {
     this.lastReceivedAt = this.#owner.clock.now()
+    if (frameBytes > BLOCKING_REPLY_BYTES) {
+      this.#isBlocked = true
+      this.#owner.laneBlocked(this)
+    }
     const slot = hasFixedLayout(head) ? this.#slotOf(head) : this.#unexpectedFrame()
     if (slot < 0) return NOBODY
     this.#describe(slot)
@@ -325,6 +359,7 @@ export class Lane implements ChannelSink {
         receiver?.chunk(bytes)
       },
       end: () => {
+        this.#isBlocked = false
         receiver?.end()
         if (status === RequestType.chunk) return
         this.#answer.status = status
@@ -528,6 +563,8 @@ function ignore(): void {
 const NO_USER: LaneUser = { replied: ignore, repliedLarge: () => undefined, lost: ignore }
 const NO_BODY = new Uint8Array(0)
 const MAX_MISSED_PINGS = 2
+/** Replies above this size count as blocking their lane. */
+const BLOCKING_REPLY_BYTES = 4_194_304
 /** What a turn earns a client, in bytes of requests. */
 const QUANTUM_BYTES = 16_384
 const MAX_FRAMES_PER_PUMP = 256

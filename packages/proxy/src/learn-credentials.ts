@@ -86,7 +86,8 @@ export class LearnCredentials implements CredentialSource {
 /** `{'chap-sha1': base64}` in the fifth field of a row of `_user` or `_vuser`; undefined without a password. */
 export function hashIn(row: readonly unknown[] | undefined): Buffer | undefined {
   const auth = row?.[AUTH_FIELD]
-  const text: unknown = auth instanceof Map ? auth.get('chap-sha1') : (auth as Record<string, unknown> | undefined)?.['chap-sha1']
+  const text: unknown =
+    auth instanceof Map ? auth.get('chap-sha1') : (auth as Record<string, unknown> | undefined)?.['chap-sha1']
   if (typeof text !== 'string') return undefined
   const hash = Buffer.from(text, 'base64')
   return hash.length === HASH_BYTES ? hash : undefined

@@ -14,6 +14,8 @@ export interface ProxyLimits {
   readonly frameTimeoutMs?: number
   /** How long a client may take no byte of its replies, in milliseconds. Default 60,000. */
   readonly stallTimeoutMs?: number
+  /** How long a client may be connected without a request, in milliseconds. Default 60,000; Infinity: for ever. */
+  readonly silentTimeoutMs?: number
   /** Malformed frames of one client before it is closed. Default 10. */
   readonly maxMalformedFrames?: number
   /** Failed logins on one connection before it is closed. Default 5. */
@@ -24,6 +26,11 @@ export interface ProxyLimits {
   readonly maxBacklogBytes?: number
   /** Unread replies of one client, in bytes, above which its requests are no longer read. Default 1 MiB. */
   readonly clientOutSoftBytes?: number
+  /**
+   * Unread replies of one client, in bytes, above which it gets a connection of its own, whose replies can be left at the
+   * target. Default 8 MiB.
+   */
+  readonly clientOutPinBytes?: number
   /** Unread replies of one client, in bytes, above which it is closed. Default 64 MiB. */
   readonly clientOutHardBytes?: number
   /** Unread replies of all clients, in bytes; above it the client with most is closed. Default 512 MiB. */
@@ -88,11 +95,13 @@ export const DEFAULT_LIMITS: ResolvedLimits = {
   maxReplyBytes: 268_435_456,
   frameTimeoutMs: 30_000,
   stallTimeoutMs: 60_000,
+  silentTimeoutMs: 60_000,
   maxMalformedFrames: 10,
   authFailuresPerConnection: 5,
   maxInflightPerClient: 1_024,
   maxBacklogBytes: 262_144,
   clientOutSoftBytes: 1_048_576,
+  clientOutPinBytes: 8_388_608,
   clientOutHardBytes: 67_108_864,
   totalOutBytes: 536_870_912,
   maxInflightPerLane: 8_192,

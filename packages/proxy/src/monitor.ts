@@ -41,7 +41,7 @@ export interface MonitorOwner {
 }
 
 /** Watched for the proxy's own use; others come and go with clients. */
-export const OWN_KEYS: readonly string[] = ['box.status', 'box.election', 'box.shutdown']
+const OWN_KEYS: readonly string[] = ['box.status', 'box.election', 'box.shutdown']
 
 export class Monitor implements ChannelSink {
   readonly #owner: MonitorOwner

@@ -3,12 +3,14 @@ import {
   type Address,
   addressProblem,
   type Environment,
+  formatAddress,
   parseUri,
   resolveEnvironment,
   type Transport,
 } from '@orbweaver/connection'
 import { ConfigError, isOrbweaverError } from '@orbweaver/iproto'
 import type { VerifyPolicy } from './auth.js'
+import type { BounceOptions } from './bounce.js'
 import { type ProxyLimits, type ResolvedLimits, resolveLimits, shown } from './limits.js'
 import { ReadRules, type SplitOptions } from './routing.js'
 
@@ -79,6 +81,8 @@ export interface ProxyOptions {
   readonly credentials?: CredentialOptions
   readonly pool?: PoolOptions
   readonly split?: SplitOptions
+  /** Calls of `vshard.storage.call` go to the replicaset of their bucket. Default: they go where everything goes. */
+  readonly bounce?: BounceOptions
   readonly failover?: FailoverDefaults
   readonly limits?: ProxyLimits
   /** What greetings say. Default: the lowest version among the targets. */
@@ -95,6 +99,8 @@ export interface ProxyOptions {
 
 export interface ResolvedTarget {
   readonly address: Address
+  /** What makes it the same target after a reconfiguration: its address as text, or the thing in this process. */
+  readonly identity: unknown
   readonly weight: number
 }
 
@@ -107,6 +113,8 @@ export interface ResolvedOptions {
   readonly verify: VerifyPolicy
   readonly modes: Readonly<Record<string, 'multiplex' | 'session'>>
   readonly weights: Readonly<Record<string, number>>
+  readonly bounce: BounceOptions | undefined
+  readonly split: SplitOptions
   readonly rules: ReadRules
   readonly failover: Required<FailoverDefaults>
   readonly limits: ResolvedLimits
@@ -142,6 +150,8 @@ export function resolveOptions(options: ProxyOptions): ResolvedOptions {
     verify: credentials.mode === 'learn' ? 'always' : (credentials.verify ?? 'always'),
     modes: options.pool?.mode ?? {},
     weights: options.pool?.weights ?? {},
+    bounce: options.bounce,
+    split: options.split ?? {},
     rules: new ReadRules(options.split),
     failover: { ...DEFAULT_FAILOVER, ...options.failover },
     limits,
@@ -154,7 +164,8 @@ export function resolveOptions(options: ProxyOptions): ResolvedOptions {
 
 /** A target from an address as text. @throws InvalidArgumentError */
 export function targetAt(uri: string): ResolvedTarget {
-  return { address: parseUri(uri).address, weight: 1 }
+  const { address } = parseUri(uri)
+  return { address, identity: formatAddress(address), weight: 1 }
 }
 
 function resolveTargets(
@@ -167,9 +178,14 @@ function resolveTargets(
     const weight = definition.weight ?? 1
     if (!(weight > 0)) problems.push({ path: `${path}.weight`, message: `is ${weight}, expected a number above 0` })
     const address = resolveAddress(definition, path, problems)
-    if (address !== undefined) targets.set(name, { address, weight })
+    if (address !== undefined) targets.set(name, { address, identity: identityOf(definition, address), weight })
   }
   return targets
+}
+
+function identityOf(definition: TargetDefinition, address: Address): unknown {
+  if ('embedded' in definition) return definition.embedded
+  return 'connect' in address ? address.connect : formatAddress(address)
 }
 
 function resolveAddress(
@@ -215,6 +231,10 @@ function checkRoles(
   }
   if (options.rw !== undefined) check('rw', options.rw)
   for (const [i, name] of (options.ro ?? []).entries()) check(`ro[${i}]`, name)
+  for (const [id, { rw, ro = [] }] of Object.entries(options.bounce?.shards ?? {})) {
+    check(`bounce.shards.${id}.rw`, rw)
+    for (const [i, name] of ro.entries()) check(`bounce.shards.${id}.ro[${i}]`, name)
+  }
   if (new Set(options.ro).size !== (options.ro ?? []).length)
     problems.push({ path: 'ro', message: 'names a target twice' })
 }
@@ -238,14 +258,18 @@ function checkCredentials(credentials: CredentialOptions, problems: { path: stri
     checkUsers(credentials.users, problems)
   } else if (credentials.mode === 'query') {
     for (const name of ['user', 'password'] as const) {
-      if (typeof credentials[name] !== 'string') problems.push({ path: `credentials.${name}`, message: 'must be a string' })
+      if (typeof credentials[name] !== 'string')
+        problems.push({ path: `credentials.${name}`, message: 'must be a string' })
     }
     const { credentialTtlMs } = credentials
     if (credentialTtlMs !== undefined && !(credentialTtlMs > 0)) {
-      problems.push({ path: 'credentials.credentialTtlMs', message: `is ${credentialTtlMs}, expected a number above 0` })
+      problems.push({
+        path: 'credentials.credentialTtlMs',
+        message: `is ${credentialTtlMs}, expected a number above 0`,
+      })
     }
-  } else if ((credentials.mode as string) !== 'learn') {
-    problems.push({ path: 'credentials.mode', message: `is '${String(credentials.mode)}', expected static, query or learn` })
+  } else if (!MODES.has(credentials.mode)) {
+    problems.push({ path: 'credentials.mode', message: 'is not known, expected static, query or learn' })
   }
 }
 
@@ -289,6 +313,7 @@ const OPTION_NAMES: ReadonlySet<string> = new Set([
   'credentials',
   'pool',
   'split',
+  'bounce',
   'failover',
   'limits',
   'version',
@@ -296,6 +321,7 @@ const OPTION_NAMES: ReadonlySet<string> = new Set([
   'forwardUnknown',
   'environment',
 ] satisfies (keyof ProxyOptions)[])
+const MODES: ReadonlySet<string> = new Set(['static', 'query', 'learn'])
 const ZERO_UUID = '00000000-0000-0000-0000-000000000000'
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
 const HASH_BYTES = 20

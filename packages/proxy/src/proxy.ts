@@ -3,6 +3,7 @@ import {
   type Address,
   type Clock,
   type Environment,
+  formatAddress,
   listen,
   parseAddress,
   type SocketListener,
@@ -19,6 +20,7 @@ import {
 } from '@orbweaver/server'
 import { agreementOf, type Agreement } from './agreement.js'
 import { Authenticator, type CredentialSource, staticCredentials } from './auth.js'
+import { Bouncer, type BouncerParts } from './bounce.js'
 import { Client } from './client.js'
 import type { ClientHost } from './client-host.js'
 import { ControlQueue } from './control-queue.js'
@@ -38,6 +40,7 @@ import type { ResolvedLimits } from './limits.js'
 import { LearnCredentials } from './learn-credentials.js'
 import { Logins } from './login.js'
 import type { WatchedValue } from './monitor.js'
+import { planReconfiguration, type ReconfigurationPlan, type ReconfigurationReport } from './reconfiguration.js'
 import {
   type Embedded,
   type ProxyOptions,
@@ -49,6 +52,7 @@ import {
 import { Pulse, type PulseHost } from './pulse.js'
 import { QueryCredentials } from './query-credentials.js'
 import type { ReadRules } from './routing.js'
+import { errorReply } from './reply.js'
 import { proxyStats, type ProxyStats } from './stats.js'
 import { Target, type TargetOwner } from './target.js'
 import { WatchRelay } from './watch-relay.js'
@@ -92,6 +96,13 @@ export interface Proxy extends Embedded {
   resume(): void
   /** Lets the master follow a source until the returned function is called. Nothing follows anything by itself. */
   follow(source: MasterSource): () => void
+  /**
+   * Changes the configuration without dropping clients: what is the same stays untouched, a target at a new address gets new
+   * lanes while the old ones finish, limits and rules count from the next request, credentials from the next login. An rw
+   * that differs is changed as by `setRw`; absent, the master stays. Everything is checked before anything is done.
+   * @throws ConfigError with all problems, also when the master or (without `force`) a target with open transactions is removed
+   */
+  reconfigure(options: ProxyOptions, how?: { readonly force?: boolean }): Promise<ReconfigurationReport>
   /** What it is doing, in numbers. */
   stats(): ProxyStats
   /**
@@ -107,24 +118,25 @@ export function createProxy(options: ProxyOptions = {}): Proxy {
   return new ProxyShell(resolveOptions(options))
 }
 
-class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseHost, SessionHandler {
+class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, FailoverHost, PulseHost, SessionHandler {
   readonly environment: Environment
-  readonly limits: ResolvedLimits
+  limits: ResolvedLimits
   readonly counters: Counters = new Counters()
   readonly gate: Gate
   readonly relay: WatchRelay
-  readonly rules: ReadRules
+  rules: ReadRules
   readonly logins: Logins
-  readonly authenticator: Authenticator
+  authenticator: Authenticator
+  bouncer: Bouncer | undefined
   isPauseFull = false
-  readonly #options: ResolvedOptions
-  readonly #credentials: CredentialSource
+  #options: ResolvedOptions
+  #credentials: CredentialSource
   readonly #targets = new Map<string, Target>()
   readonly #clients = new Map<ClientSession, Client>()
   readonly #server: Server
   readonly #control = new ControlQueue()
   readonly #pulse: Pulse
-  readonly #listeners: SocketListener[] = []
+  #listeners: SocketListener[] = []
   #rw: Target | undefined
   #ro: readonly Target[] = []
   #epoch = 0
@@ -156,20 +168,14 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
       },
     })
     this.#credentials = this.#credentialSource(options)
-    this.authenticator = new Authenticator({
-      clock,
-      logins: this.logins,
-      credentials: this.#credentials,
-      verify: options.verify,
-      verifyTtlMs: limits.verifyTtlMs,
-      waitMs: limits.connectWaitMs,
-      target: () => this.#rw,
-    })
+    this.authenticator = this.#authenticatorOf(options)
+    this.bouncer = options.bounce === undefined ? undefined : new Bouncer(options.bounce, this)
     this.#server = createServer({
       handler: this,
       environment,
       limits: {
-        maxSessions: limits.maxClients,
+        // Surplus clients are told why before they are closed.
+        maxSessions: limits.maxClients + MAX_SURPLUS,
         maxFrameBytes: limits.maxFrameBytes,
         maxFrameBytesBeforeLogin: limits.maxFrameBytesBeforeLogin,
         maxPendingBytes: limits.clientOutSoftBytes,
@@ -196,14 +202,7 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
       const message = 'is empty: give an address to listen() or in the options'
       throw new ConfigError([{ path: 'listen', message }], { subject: 'proxy' })
     }
-    const opened: SocketListener[] = []
-    try {
-      for (const one of addresses) opened.push(await listen(one, (transport) => this.#server.accept(transport)))
-      if (this.#isEnding) throw new Error('The proxy was closed while it began to listen')
-    } catch (error) {
-      await Promise.all(opened.map((listener) => listener.close()))
-      throw error
-    }
+    const opened = await this.#open(addresses)
     this.#listeners.push(...opened)
     this.#start()
     return opened.at(-1)!.address
@@ -273,6 +272,24 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
     }
   }
 
+  async reconfigure(options: ProxyOptions, how: { readonly force?: boolean } = {}): Promise<ReconfigurationReport> {
+    const next = resolveOptions({ ...options, environment: this.environment })
+    return this.#control.run(async () => {
+      const plan = planReconfiguration(this.#options, next)
+      if (plan.changes.length === 0) return { changes: [] }
+      this.#checkRemovals(plan, next, how.force === true)
+      const opened = this.#listeners.length > 0 ? await this.#open(plan.listenersAdded) : []
+      this.#apply(plan, next)
+      this.#listeners.push(...opened)
+      const isRemoved = (listener: SocketListener): boolean =>
+        plan.listenersRemoved.includes(formatAddress(listener.address))
+      await Promise.all(this.#listeners.filter(isRemoved).map((listener) => listener.close()))
+      this.#listeners = this.#listeners.filter((listener) => !isRemoved(listener))
+      publishLog('info', 'reconfigured', { changes: plan.changes })
+      return { changes: plan.changes }
+    })
+  }
+
   stats(): ProxyStats {
     return proxyStats({
       counters: this.counters,
@@ -284,6 +301,7 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
       epoch: this.#epoch,
       gate: this.gate,
       relay: this.relay,
+      bounces: this.bouncer?.bounces ?? 0,
     })
   }
 
@@ -309,6 +327,12 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
   opened(session: ClientSession): void {
     this.counters.clientsAccepted++
     this.#credentials.claim?.(session.salt)
+    if (this.#clients.size >= this.limits.maxClients) {
+      const error = proxyErrors.tooManyClients(`${this.limits.maxClients} clients`)
+      session.reply(errorReply({ syncHigh: 0, syncLow: 0 }, this.schemaVersion, error))
+      session.close()
+      return
+    }
     this.#clients.set(session, new Client(session, this))
   }
 
@@ -316,10 +340,15 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
     this.#clients.get(session)?.frame(frame)
   }
 
+  drain(session: ClientSession): void {
+    this.#clients.get(session)?.drained()
+  }
+
   closed(session: ClientSession, cause: Error | undefined): void {
-    this.relay.drop(session)
     this.#credentials.release?.(session.salt)
-    this.#clients.get(session)?.gone(cause === undefined)
+    const client = this.#clients.get(session)
+    if (client !== undefined) this.relay.drop(client)
+    client?.gone(cause === undefined)
   }
 
   // ---- what clients need --------------------------------------------------------------------------------------------
@@ -333,6 +362,18 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
     // Never 0: a client takes that for "not known", and anything else it has not seen for a change.
     if (version !== 0) this.#lastSchemaVersion = version
     return this.#lastSchemaVersion
+  }
+
+  get isHeld(): boolean {
+    return this.gate.isClosed
+  }
+
+  target(name: string): Target | undefined {
+    return this.#targets.get(name)
+  }
+
+  get connectWaitMs(): number {
+    return this.limits.connectWaitMs
   }
 
   get forwardUnknown(): boolean {
@@ -491,6 +532,55 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
     this.#pulse.start()
   }
 
+  /** All of these addresses, or none. */
+  async #open(addresses: readonly Address[]): Promise<SocketListener[]> {
+    const opened: SocketListener[] = []
+    try {
+      for (const address of addresses) opened.push(await listen(address, (transport) => this.#server.accept(transport)))
+      if (this.#isEnding) throw new Error('The proxy was closed while it began to listen')
+      return opened
+    } catch (error) {
+      await Promise.all(opened.map((listener) => listener.close()))
+      throw error
+    }
+  }
+
+  /** @throws ConfigError */
+  #checkRemovals({ targetsRemoved }: ReconfigurationPlan, next: ResolvedOptions, force: boolean): void {
+    const problems = targetsRemoved.flatMap((name) => {
+      const path = `targets.${name}`
+      if (name === (next.rw ?? this.#rw?.name)) return [{ path, message: 'is the master: set another one first' }]
+      const target = this.#targets.get(name)
+      const isBusy = target !== undefined && [...target.lanes()].some((lane) => lane.transactions > 0)
+      return isBusy && !force ? [{ path, message: 'has open transactions; they would be broken (force)' }] : []
+    })
+    if (problems.length > 0) throw new ConfigError(problems, { subject: 'proxy' })
+  }
+
+  #apply(plan: ReconfigurationPlan, next: ResolvedOptions): void {
+    const rwName = next.rw ?? this.#rw?.name
+    const before = this.#options
+    this.#options = next
+    this.limits = next.limits
+    this.rules = next.rules
+    const left = [...plan.targetsMoved, ...plan.targetsRemoved].flatMap((name) => this.#targets.get(name) ?? [])
+    for (const target of left) this.#targets.delete(target.name)
+    for (const name of [...plan.targetsAdded, ...plan.targetsMoved]) this.#addTarget(name, next.targets.get(name)!)
+    if (plan.changes.includes('credentials') || plan.changes.includes('verify')) {
+      this.#credentials.close?.()
+      this.#credentials = this.#credentialSource(next)
+    }
+    this.authenticator = this.#authenticatorOf(next)
+    if (next.bounce !== before.bounce)
+      this.bouncer = next.bounce === undefined ? undefined : new Bouncer(next.bounce, this)
+    if (plan.changes.includes('ro') || left.length > 0) this.#ro = next.ro.map((name) => this.#target(name))
+    // A master set by hand stays unless the configuration names another one than before.
+    const isRwLeft = this.#rw !== undefined && left.includes(this.#rw)
+    if (rwName !== undefined && (isRwLeft || next.rw !== before.rw)) this.switchTo(this.#target(rwName))
+    for (const client of this.#clients.values()) client.reconsider()
+    for (const target of left) target.retire(new Error(`target ${target.name} is configured no longer`))
+  }
+
   /** Resolves when it is known whether the master can be reached, or after a while: clients need not wait longer for that. */
   async #settled(): Promise<void> {
     const rw = this.#rw
@@ -501,6 +591,18 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
     })
     await Promise.race([rw.settled(), patience])
     cancel?.()
+  }
+
+  #authenticatorOf({ verify, limits, environment }: ResolvedOptions): Authenticator {
+    return new Authenticator({
+      clock: environment.clock,
+      logins: this.logins,
+      credentials: this.#credentials,
+      verify,
+      verifyTtlMs: limits.verifyTtlMs,
+      waitMs: limits.connectWaitMs,
+      target: () => this.#rw,
+    })
   }
 
   #credentialSource({ credentials, limits, environment }: ResolvedOptions): CredentialSource {
@@ -578,6 +680,7 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
     })
     if (graceMs > 0) await this.#graceOver(isEmpty, graceMs)
     this.#isRefusing = true
+    this.#failover?.run.cancel()
     for (const client of this.#clients.values()) client.refuseWaiting()
     const why = new Error('the proxy was closed')
     for (const target of this.targets()) target.close(why)
@@ -594,8 +697,7 @@ class ProxyShell implements Proxy, ClientHost, TargetOwner, FailoverHost, PulseH
     const isOver = new Promise<void>((resolve) => cancels.push(this.clock.schedule(graceMs, resolve)))
     const closeIdle = (): void => {
       for (const client of this.#clients.values()) {
-        if (client.isIdle && !client.streams.isBusy && !this.relay.watchesShutdown(client.session))
-          client.session.close()
+        if (client.isIdle && !client.streams.isBusy && !this.relay.watchesShutdown(client)) client.session.close()
       }
       cancels.push(this.clock.schedule(IDLE_CLOSE_MS, closeIdle))
     }
@@ -620,6 +722,8 @@ function versionOrder(version: string): number {
   return (major * 1_000 + minor) * 1_000 + patch
 }
 
+/** Connections beyond the limit that are answered at the same time. */
+const MAX_SURPLUS = 100
 const SALT_BYTES = 32
 const ZERO_UUID = '00000000-0000-0000-0000-000000000000'
 const DEFAULT_CREDENTIAL_TTL_MS = 30_000

@@ -53,6 +53,8 @@ export interface ProxyStats {
   readonly watchKeys: number
   readonly watchSubscriptions: number
   readonly eventsDelivered: number
+  /** Calls that were sent again to another replicaset, or later. */
+  readonly bounces: number
   readonly rw: string | undefined
   readonly ro: readonly string[]
   /** Counts the changes of the master. */
@@ -74,6 +76,7 @@ export interface StatsParts {
   readonly epoch: number
   readonly gate: Gate
   readonly relay: WatchRelay
+  readonly bounces: number
 }
 
 export function proxyStats(parts: StatsParts): ProxyStats {
@@ -109,6 +112,7 @@ export function proxyStats(parts: StatsParts): ProxyStats {
     watchKeys: relay.keys,
     watchSubscriptions: relay.subscriptions,
     eventsDelivered: relay.delivered,
+    bounces: parts.bounces,
     rw: parts.rw?.name,
     ro: parts.ro.map(({ name }) => name),
     epoch: parts.epoch,

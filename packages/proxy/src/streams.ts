@@ -15,7 +15,7 @@ import type { QueuedRequest, ReplyNote } from './request-queue.js'
 import { startsTransaction, statementText } from './routing.js'
 
 /** `maybe`: code has run in the stream that may have begun a transaction by itself. */
-export type TransactionState = 'none' | 'open' | 'maybe' | 'broken'
+type TransactionState = 'none' | 'open' | 'maybe' | 'broken'
 
 export interface StreamsHost {
   readonly clock: Clock

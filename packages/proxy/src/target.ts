@@ -45,6 +45,7 @@ export class Target implements MonitorOwner {
   readonly #stop = new AbortController()
   #state: TargetState = 'unknown'
   #lastLaneId = 0
+  #isRetired = false
   #cancelStopping: (() => void) | undefined
   #isSettled = false
   #whenSettled: (() => void)[] = []
@@ -167,6 +168,20 @@ export class Target implements MonitorOwner {
     }
   }
 
+  /** Nothing new comes to it: its lanes end when they have answered everything, and then it is closed. */
+  retire(why: Error): void {
+    this.#monitor.stop()
+    this.#isRetired = true
+    for (const group of this.#groups.values()) group.drainAndClose(why)
+    this.#closeIfRetired()
+  }
+
+  #closeIfRetired(): void {
+    if (!this.#isRetired) return
+    for (const _lane of this.lanes()) return
+    this.close(new Error(`target ${this.name} is configured no longer`))
+  }
+
   close(cause: Error): void {
     this.#stop.abort(cause)
     this.#cancelStopping?.()
@@ -282,6 +297,7 @@ export class Target implements MonitorOwner {
   laneClosed(lane: Lane, cause: Error): void {
     this.#owner.laneClosed(lane, this, cause)
     this.#leaveIfDone()
+    this.#closeIfRetired()
   }
 
   laneQuiet(): void {

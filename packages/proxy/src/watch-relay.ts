@@ -1,11 +1,17 @@
 /*
- * Watched keys of all clients, kept on one connection: that of the monitor of the master. A server tells a session about a
- * key once and then waits for its acknowledgement, and a second WATCH of the same session is such an acknowledgement: so
- * clients cannot share a session there, and the proxy keeps for each of them what the server would.
+ * Watched keys of all clients, kept on one connection: that of the monitor of the master. A server tells a watcher about a
+ * key once and then waits for its acknowledgement, and a second WATCH of the same watcher is such an acknowledgement: so
+ * clients cannot share a watcher there, and the proxy keeps for each of them what the server would.
  */
-import type { ClientSession } from '@orbweaver/server'
 import type { WatchedValue } from './monitor.js'
 import { eventBody, eventFrame, type SyncHalves } from './reply.js'
+
+/** A client that watches. */
+export interface Watcher {
+  readonly session: { destroy(cause?: Error): void }
+  /** Whole frames, in their order behind other replies. */
+  tell(chunks: readonly Uint8Array[]): void
+}
 
 /** Where values come from. */
 export interface WatchSource {
@@ -27,7 +33,7 @@ interface Topic {
   body: Buffer | undefined
   value: Buffer | undefined
   version: number
-  readonly subscriptions: Map<ClientSession, Subscription>
+  readonly subscriptions: Map<Watcher, Subscription>
 }
 
 /** The key that clients watch to be told of an end in time. Theirs is the proxy's own end, never that of a target. */
@@ -37,7 +43,7 @@ const TRUE: Buffer = Buffer.of(0xc3)
 
 export class WatchRelay {
   readonly #topics = new Map<string, Topic>()
-  readonly #keysOf = new Map<ClientSession, Set<string>>()
+  readonly #keysOf = new Map<Watcher, Set<string>>()
   readonly #maxEventBytes: number
   #source: WatchSource | undefined
   #delivered = 0
@@ -62,12 +68,12 @@ export class WatchRelay {
     return this.#delivered
   }
 
-  keysOf(session: ClientSession): number {
-    return this.#keysOf.get(session)?.size ?? 0
+  keysOf(watcher: Watcher): number {
+    return this.#keysOf.get(watcher)?.size ?? 0
   }
 
-  isWatching(session: ClientSession, key: string): boolean {
-    return this.#keysOf.get(session)?.has(key) === true
+  isWatching(watcher: Watcher, key: string): boolean {
+    return this.#keysOf.get(watcher)?.has(key) === true
   }
 
   /** Values come from another target from now on; clients hear of those that differ. */
@@ -88,7 +94,7 @@ export class WatchRelay {
   }
 
   /** Subscribes, or acknowledges the last event. */
-  watch(session: ClientSession, key: string, sync: SyncHalves): void {
+  watch(watcher: Watcher, key: string, sync: SyncHalves): void {
     let topic = this.#topics.get(key)
     if (topic === undefined) {
       topic = { body: undefined, value: undefined, version: 0, subscriptions: new Map() }
@@ -96,11 +102,11 @@ export class WatchRelay {
       if (key === SHUTDOWN_KEY) this.#set(key, { bytes: this.#isEnding ? TRUE : undefined }, false)
       else this.#subscribe(key)
     }
-    const subscription = topic.subscriptions.get(session)
+    const subscription = topic.subscriptions.get(watcher)
     if (subscription === undefined) {
-      topic.subscriptions.set(session, { sync, isArmed: true, told: 0 })
-      const keys = this.#keysOf.get(session)
-      if (keys === undefined) this.#keysOf.set(session, new Set([key]))
+      topic.subscriptions.set(watcher, { sync, isArmed: true, told: 0 })
+      const keys = this.#keysOf.get(watcher)
+      if (keys === undefined) this.#keysOf.set(watcher, new Set([key]))
       else keys.add(key)
     } else {
       subscription.sync = sync
@@ -109,19 +115,19 @@ export class WatchRelay {
     this.#tell(topic)
   }
 
-  unwatch(session: ClientSession, key: string): void {
+  unwatch(watcher: Watcher, key: string): void {
     const topic = this.#topics.get(key)
-    if (topic === undefined || !topic.subscriptions.delete(session)) return
-    const keys = this.#keysOf.get(session)
+    if (topic === undefined || !topic.subscriptions.delete(watcher)) return
+    const keys = this.#keysOf.get(watcher)
     keys?.delete(key)
-    if (keys?.size === 0) this.#keysOf.delete(session)
+    if (keys?.size === 0) this.#keysOf.delete(watcher)
     if (topic.subscriptions.size > 0) return
     this.#topics.delete(key)
     if (key !== SHUTDOWN_KEY) this.#source?.unwatch(key)
   }
 
-  drop(session: ClientSession): void {
-    for (const key of this.#keysOf.get(session) ?? []) this.unwatch(session, key)
+  drop(watcher: Watcher): void {
+    for (const key of this.#keysOf.get(watcher) ?? []) this.unwatch(watcher, key)
   }
 
   /** Tells clients that watch for it that the proxy ends. */
@@ -130,8 +136,8 @@ export class WatchRelay {
     this.#set(SHUTDOWN_KEY, { bytes: TRUE }, false)
   }
 
-  watchesShutdown(session: ClientSession): boolean {
-    return this.#keysOf.get(session)?.has(SHUTDOWN_KEY) === true
+  watchesShutdown(watcher: Watcher): boolean {
+    return this.#keysOf.get(watcher)?.has(SHUTDOWN_KEY) === true
   }
 
   #subscribe(key: string): void {
@@ -156,18 +162,18 @@ export class WatchRelay {
     const { body, version } = topic
     if (body === undefined) return
     const isTooLarge = body.length > this.#maxEventBytes
-    for (const [session, subscription] of topic.subscriptions) {
+    for (const [watcher, subscription] of topic.subscriptions) {
       if (!subscription.isArmed || subscription.told === version) continue
       subscription.isArmed = false
       subscription.told = version
       if (isTooLarge) {
-        session.destroy(
+        watcher.session.destroy(
           new Error(`A watched value of ${body.length} bytes is more than the limit of ${this.#maxEventBytes}`),
         )
         continue
       }
       this.#delivered++
-      session.reply(eventFrame(subscription.sync, body))
+      watcher.tell(eventFrame(subscription.sync, body))
     }
   }
 }

@@ -42,7 +42,15 @@ describe('a configuration file', () => {
         limits: { maxClients: 'many' },
         split: { enabled: 'yes' },
       }),
-    ).toEqual(['credentials.users.alice', 'limits.maxClients', 'listen', 'rw', 'split.enabled', 'targets.a', 'targets.a.uri'])
+    ).toEqual([
+      'credentials.users.alice',
+      'limits.maxClients',
+      'listen',
+      'rw',
+      'split.enabled',
+      'targets.a',
+      'targets.a.uri',
+    ])
     expect(problemsOf({ ...RIGHT, listen: ['not an address'] })).toEqual(['listen[0]'])
     expect(problemsOf({ ...RIGHT, colour: 'red' })).toEqual([''])
     expect(problemsOf('{')).toEqual([''])

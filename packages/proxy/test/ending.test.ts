@@ -103,4 +103,14 @@ describe('a client that says it sends no more', () => {
     }
     expect(scene.proxy.stats()).toMatchObject({ clients: 0, inFlight: 0 })
   })
+
+  it('has also those carried out that were not read yet, because too many were in flight', async () => {
+    start({ limits: { maxInflightPerClient: 8 } })
+    scene.peer().handle(RequestType.call, (request) => scene.clock.schedule(5, () => request.reply([])))
+    const client = await scene.client()
+    for (let i = 0; i < 100; i++) client.send(callRequest('f'), i)
+    client.transport.end()
+    await scene.clock.advance(1_000)
+    expect(scene.peer().requestsOf(RequestType.call)).toHaveLength(100)
+  })
 })

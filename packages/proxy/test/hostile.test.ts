@@ -87,6 +87,25 @@ describe('input that is no frame', () => {
   })
 })
 
+describe('a client that says nothing', () => {
+  it('is closed after a minute, unless the options say otherwise', async () => {
+    start()
+    const client = await scene.client()
+    await scene.clock.advance(59_000)
+    expect(client.isEnded).toBe(false)
+    await scene.clock.advance(2_000)
+    expect(client.isEnded).toBe(true)
+  })
+
+  it('may stay once it has asked for something', async () => {
+    start()
+    const client = await scene.client()
+    await client.ask(pingRequest())
+    await scene.clock.advance(600_000)
+    expect((await client.ask(pingRequest())).type).toBe(0)
+  })
+})
+
 describe('a frame', () => {
   it.each([
     '03 81 00 40',

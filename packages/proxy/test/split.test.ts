@@ -102,7 +102,11 @@ describe('schema versions', () => {
     for (let i = 0; i < 6; i++) {
       client.send(read, i, 0, 80)
       const reply = await client.reply(i)
-      expect([reply.type, reply.schemaVersion, (reply.body.value(Key.data) as string[])[0] === 'a']).toEqual([0, 80, false])
+      expect([reply.type, reply.schemaVersion, (reply.body.value(Key.data) as string[])[0] === 'a']).toEqual([
+        0,
+        80,
+        false,
+      ])
     }
     const asked = [...scene.peer('b').requestsOf(RequestType.select), ...scene.peer('c').requestsOf(RequestType.select)]
     for (const request of asked) expect(request.schemaVersion).toBeOneOf([0, undefined, 90, 91])
@@ -116,7 +120,12 @@ describe('schema versions', () => {
     await scene.clock.advance(1_100)
     client.send(read, 1, 0, 79)
     await client.reply(1)
-    expect(scene.peer('a').requestsOf(RequestType.select).map(({ schemaVersion }) => schemaVersion)).toEqual([79])
+    expect(
+      scene
+        .peer('a')
+        .requestsOf(RequestType.select)
+        .map(({ schemaVersion }) => schemaVersion),
+    ).toEqual([79])
   })
 
   it('change once when the master does', async () => {

@@ -1,5 +1,13 @@
 /* Watched keys of many clients over one subscription: section 10 of the design. */
-import { decodeEvent, FrameHeader, Key, RequestType, unwatchRequest, watchRequest } from '@orbweaver/iproto'
+import {
+  callRequest,
+  decodeEvent,
+  FrameHeader,
+  Key,
+  RequestType,
+  unwatchRequest,
+  watchRequest,
+} from '@orbweaver/iproto'
 import { afterEach, describe, expect, it } from 'vitest'
 import { type RawClient, Scene, type SceneOptions } from './scene.js'
 
@@ -194,5 +202,33 @@ describe('watching', () => {
     client.raw(Buffer.from('ce000000058200 4a0109'.replaceAll(' ', ''), 'hex'))
     expect((await client.reply(9)).error.boxCode).toBe(69)
     expect(Key.eventKey).toBe(0x57)
+  })
+})
+
+describe('an event', () => {
+  it('never comes in the middle of a large reply that is being passed on', async () => {
+    start()
+    const client = await scene.login()
+    client.send(watchRequest('key'), 1)
+    client.send(callRequest('f'), 2)
+    await scene.clock.settle()
+    client.send(watchRequest('key'), 3)
+    const request = scene.peer().requestsOf(RequestType.call)[0]!
+    const bytes = 1_000_000
+    const head = Buffer.from(
+      'ce000f426083 00ce00000000 01cf0000000000000000 05ce00000050 8130dd00000001c6000f4240'.replaceAll(' ', ''),
+      'hex',
+    )
+    head.writeUInt32BE(head.length - 5 + bytes, 1)
+    head.writeBigUInt64BE(BigInt(request.sync), 14)
+    request.session.raw(Buffer.concat([head, Buffer.alloc(bytes / 2, 7)]))
+    await scene.clock.settle()
+    scene.peer().broadcast('key', 'x')
+    await scene.clock.settle()
+    request.session.raw(Buffer.alloc(bytes / 2, 7))
+    const [blob] = (await client.reply(2)).body.value(Key.data) as [Buffer]
+    expect(blob.equals(Buffer.alloc(bytes, 7))).toBe(true)
+    await scene.clock.settle()
+    expect(events(client).at(-1)).toEqual([3, 'x'])
   })
 })

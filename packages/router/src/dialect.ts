@@ -23,7 +23,7 @@ export const vshardDialect: Dialect = {
 }
 
 /** vshard's functions are missing or may not be called: an instance that is not set up yet, or one in the middle of an upgrade. */
-const NOT_SET_UP: ReadonlySet<number> = new Set([ErrorCode['accessDenied']!, ErrorCode['noSuchProc']!])
+const NOT_SET_UP: ReadonlySet<number> = new Set([ErrorCode.accessDenied, ErrorCode.noSuchProc])
 
 /** Looks at the first bytes of a reply and decodes it only when it is `[nil, …]`. */
 function judge(outcome: Reply | BoxError): Verdict | undefined {

@@ -53,6 +53,7 @@ export class SessionShell implements ClientSession, TransportSink {
   #isReadingPaused = false
   #malformed = 0
   #hasSpoken = false
+  #isPeerDone = false
   #cancelFrameTimer: (() => void) | undefined
   #cancelStallTimer: (() => void) | undefined
   /** Bytes the peer still had to take when the stall timer was set: less than that means it moves. */
@@ -176,7 +177,8 @@ export class SessionShell implements ClientSession, TransportSink {
   /** The client writes no more: what it sent completely was handed on; answers that are ready still go out. */
   end(): void {
     if (this.#stage === 'ended') return
-    this.#owner.clock.soon(() => this.close())
+    this.#isPeerDone = true
+    this.#owner.clock.soon(() => this.#closeWhenDelivered())
   }
 
   closed(cause: Error | undefined): void {
@@ -200,6 +202,7 @@ export class SessionShell implements ClientSession, TransportSink {
       this.#frame(frame)
     }
     this.#watchPartialFrame()
+    if (this.#isPeerDone && this.#stage === 'open') this.#closeWhenDelivered()
   }
 
   #frame(frame: Buffer): void {
@@ -268,6 +271,11 @@ export class SessionShell implements ClientSession, TransportSink {
     this.#updateReading()
     this.#owner.handler.drain?.(this)
     return true
+  }
+
+  /** Whole frames that wait because reading is paused were sent before the end: they are handed on first. */
+  #closeWhenDelivered(): void {
+    if (!this.#isReadingPaused || this.#reader.bufferedBytes === 0) this.close()
   }
 
   #updateReading(): void {
