@@ -26,6 +26,8 @@ export interface CodecCase {
   readonly kind: 'codec'
   readonly id: string
   readonly direction: 'decode' | 'encode'
+  /** `frames`: each value in a slice of a received chunk, as replies arrive; `one`: the same buffer again and again. */
+  readonly bytesIn: 'one' | 'frames'
   readonly rows: number
   readonly fields: 4 | 10
   readonly subjects: readonly SubjectName[]
@@ -61,6 +63,7 @@ const codec = (direction: 'decode' | 'encode', rows: number, fields: 4 | 10): Co
   kind: 'codec',
   id: `${direction}-${rows}x${fields}`,
   direction,
+  bytesIn: 'one',
   rows,
   fields,
   subjects: direction === 'decode' ? DECODERS : ENCODERS,
@@ -85,13 +88,15 @@ export const CASES: readonly BenchCase[] = [
     codec(direction, 100, 10),
     codec(direction, 1_000, 4),
   ]),
+  { ...codec('decode', 1, 10), id: 'decode-frames', bytesIn: 'frames' },
 ]
 
 /** The case in words. */
 export function describeCase(benchCase: BenchCase): string {
   if (benchCase.kind === 'codec') {
-    const { direction, rows, fields } = benchCase
-    return `${direction} ${rows === 1 ? 'a row' : `${rows} rows`} of ${fields} fields`
+    const { direction, bytesIn, rows, fields } = benchCase
+    const where = bytesIn === 'frames' ? ', each in a frame of a received chunk' : ''
+    return `${direction} ${rows === 1 ? 'a row' : `${rows} rows`} of ${fields} fields${where}`
   }
   const what = OPERATION_WORDS[benchCase.operation]
   const timeouts = benchCase.id.startsWith('timeouts') ? ', each with a timeout of its own or none' : ''

@@ -23,7 +23,7 @@ export function formatRun(report: RunReport): string {
         .map(([name, version]) => `${name} ${version}`)
         .join(', ')}`,
       `Server: ${machine.server ?? 'none'}`,
-      `Processes: ${report.placement}. ${report.rounds} rounds of ${report.seconds} s each, in turns; medians, in brackets the least and the most of all rounds`,
+      `Processes: ${report.placement}. ${report.rounds} rounds of ${report.seconds} s each, in turns; medians, and as spread the least and the most of all rounds`,
     ].join('\n'),
     ...(cases.length === 0
       ? []

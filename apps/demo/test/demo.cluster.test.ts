@@ -44,6 +44,18 @@ function demoIn(directory: string, ...args: string[]): Run {
   return { child, output: () => output, errors: () => errors, ended }
 }
 
+/** Waits for the thing, or says what the demo said when it ended before. */
+async function waitFor(run: Run, condition: () => boolean | Promise<boolean>): Promise<void> {
+  let code: number | null | undefined
+  void run.ended.then((ended) => {
+    code = ended
+  })
+  while (!(await condition())) {
+    if (code !== undefined) throw new Error(`The demo ended with ${code}: ${run.errors()}${run.output()}`)
+    await new Promise((resolve) => setTimeout(resolve, 50))
+  }
+}
+
 /** Processes whose parent is `pid`. */
 async function childrenOf(pid: number): Promise<number[]> {
   const children: number[] = []
@@ -87,7 +99,8 @@ describe('npm start -- --idle', () => {
     try {
       const file = join(dir, 'topology.json')
       const run = demo('--idle', '--topology', file, ...SMALL)
-      await expect.poll(() => readdir(dir), { timeout: 200_000 }).toEqual(['topology.json'])
+      await waitFor(run, async () => (await readdir(dir)).includes('topology.json'))
+      expect(await readdir(dir)).toEqual(['topology.json'])
       const topology = readTopology(JSON.parse(await readFile(file, 'utf8')))
       expect(topology).toMatchObject({ bucketCount: 100, identification: 'name' })
 
@@ -114,7 +127,7 @@ describe('npm start -- --idle', () => {
 
   it('leaves no process when it is killed', async () => {
     const run = demo('--idle', ...SMALL)
-    await expect.poll(() => run.output(), { timeout: 60_000 }).toContain('processes are up')
+    await waitFor(run, () => run.output().includes('processes are up'))
     const children = await childrenOf(run.child.pid!)
     expect(children).toHaveLength(4)
     run.child.kill('SIGKILL')
@@ -126,12 +139,12 @@ describe('npm start -- --idle', () => {
 
   it('ends within seconds when it is interrupted while it starts or loads', async () => {
     const starting = demo('--idle', ...SMALL)
-    await expect.poll(() => starting.output(), { timeout: 60_000 }).toContain('Starting')
+    await waitFor(starting, () => starting.output().includes('Starting'))
     starting.child.kill('SIGINT')
     expect(await starting.ended).toBe(130)
 
     const loading = demo('--idle', ...SMALL)
-    await expect.poll(() => loading.output(), { timeout: 60_000 }).toContain('Sharding')
+    await waitFor(loading, () => loading.output().includes('Sharding'))
     loading.child.kill('SIGTERM')
     expect(await loading.ended).toBe(130)
   }, 120_000)

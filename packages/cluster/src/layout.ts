@@ -2,8 +2,9 @@
  * Names, uuids and ports of a local cluster. Names are short and tell where an instance belongs (`b2` is the second instance of
  * replicaset `b`); uuids follow from the names, so that the same cluster has the same uuids every time.
  */
-import { createHash } from 'node:crypto'
+import { createHash, randomInt } from 'node:crypto'
 import { createServer } from 'node:net'
+import type { Server } from 'node:net'
 import type { ClusterConfig, ReplicasetConfig } from '@orbweaver/vshard'
 
 export interface LayoutOptions {
@@ -68,24 +69,40 @@ export function uuidOf(text: string): string {
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`
 }
 
-/** Ports nobody listens on now: all are held at once, so they differ, and freed together. */
-async function freePorts(host: string, count: number): Promise<number[]> {
-  const servers = Array.from({ length: count }, () => createServer())
+/**
+ * Ports nobody listens on now, below those the system gives to outgoing connections: between this look and the instance's own
+ * `listen`, a dialling neighbour could be given one of those.
+ */
+export async function freePorts(host: string, count: number): Promise<number[]> {
+  const held: Server[] = []
   try {
-    return await Promise.all(
-      servers.map(
-        (server) =>
-          new Promise<number>((resolve, reject) => {
-            server.once('error', reject)
-            server.listen(0, host, () => {
-              const address = server.address()
-              if (address === null || typeof address === 'string') reject(new Error(`No port could be had on ${host}`))
-              else resolve(address.port)
-            })
-          }),
-      ),
-    )
+    const ports: number[] = []
+    let candidate = randomInt(LOWEST_PORT, HIGHEST_PORT)
+    for (let tried = 0; ports.length < count; tried++) {
+      if (tried > HIGHEST_PORT - LOWEST_PORT) throw new Error(`${count} free ports could not be found on ${host}`)
+      candidate = candidate >= HIGHEST_PORT ? LOWEST_PORT : candidate + 1
+      const server = await holdPort(host, candidate)
+      if (server === undefined) continue
+      held.push(server)
+      ports.push(candidate)
+    }
+    return ports
   } finally {
-    await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))))
+    await Promise.all(held.map((server) => new Promise((resolve) => server.close(resolve))))
   }
 }
+
+/** undefined when somebody has it. */
+function holdPort(host: string, port: number): Promise<Server | undefined> {
+  return new Promise((resolve, reject) => {
+    const server = createServer()
+    server.once('error', (error: NodeJS.ErrnoException) => {
+      if (error.code === 'EADDRINUSE' || error.code === 'EACCES') resolve(undefined)
+      else reject(error)
+    })
+    server.listen(port, host, () => resolve(server))
+  })
+}
+
+const LOWEST_PORT = 10_000
+const HIGHEST_PORT = 32_000

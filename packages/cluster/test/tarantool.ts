@@ -1,9 +1,9 @@
 /** Starts a real Tarantool for a test: a child process on a free port of this machine, which dies with the test run. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
-import { createServer } from 'node:net'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { freePorts } from '../src/layout.js'
 
 export interface TarantoolOptions {
   /** Run after `box.cfg`, also after a restart: the data of a server without a journal is gone by then. */
@@ -154,18 +154,9 @@ io.stdout:flush()
 }
 
 /** A port of this machine nobody listens on. */
-export function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const probe = createServer()
-    probe.once('error', reject)
-    probe.listen(0, '127.0.0.1', () => {
-      const address = probe.address()
-      probe.close(() => {
-        if (address !== null && typeof address === 'object') resolve(address.port)
-        else reject(new Error('No free port'))
-      })
-    })
-  })
+export async function freePort(): Promise<number> {
+  const [port] = await freePorts('127.0.0.1', 1)
+  return port!
 }
 
 function readVersion(): string | undefined {

@@ -50,13 +50,15 @@ export function msgpackLiteCodec(benchCase: CodecCase): Promise<Subject> {
   return codecSubject(benchCase, codec)
 }
 
-function codecSubject({ direction, rows, fields }: CodecCase, codec: Codec): Promise<Subject> {
+function codecSubject({ direction, bytesIn, rows, fields }: CodecCase, codec: Codec): Promise<Subject> {
   const value =
     rows === 1
       ? wideRow(1)
       : Array.from({ length: rows }, (_, i) => (fields === 10 ? wideRow(i + 1) : narrowRow(i + 1)))
-  // All decode the same bytes, in a buffer of their own as a received chunk is.
+  // All decode the same bytes. A reply's slice is always a new object: nothing can be remembered with it.
   const bytes = Buffer.from(encodeValue(value))
+  const frames = receivedFrames()
+  const source = bytesIn === 'frames' ? (): Buffer => frames.next() : (): Buffer => bytes
   // What is left here keeps the result alive, so that no compiler finds the work useless.
   const last: { result: unknown } = { result: undefined }
   const work =
@@ -65,7 +67,7 @@ function codecSubject({ direction, rows, fields }: CodecCase, codec: Codec): Pro
           last.result = codec.encode(value)
         }
       : (): void => {
-          last.result = codec.decode(bytes)
+          last.result = codec.decode(source())
         }
   const batch = rows === 1 ? 256 : 4
   return Promise.resolve({
@@ -77,5 +79,25 @@ function codecSubject({ direction, rows, fields }: CodecCase, codec: Codec): Pro
   })
 }
 
+/** Rows as the values of replies that came in one read: slices of one chunk, with a header before each. */
+function receivedFrames(): { next(): Buffer } {
+  const header = Buffer.alloc(REPLY_HEADER_BYTES)
+  const values = Array.from({ length: FRAMES }, (_, i) => encodeValue(wideRow(i + 1)))
+  const chunk = Buffer.concat(values.flatMap((value) => [header, value]))
+  let turn = 0
+  let at = 0
+  return {
+    next: () => {
+      if (turn === FRAMES) turn = at = 0
+      const start = at + REPLY_HEADER_BYTES
+      at = start + values[turn]!.length
+      turn += 1
+      return chunk.subarray(start, at)
+    },
+  }
+}
+
+const FRAMES = 512
+const REPLY_HEADER_BYTES = 32
 /** What a busy connection hands to its socket at once. */
 const TURN_BYTES = 16_384
