@@ -29,6 +29,8 @@ export interface ClusterOptions {
   readonly inProcess?: boolean
   /** Instances that must have a write before it is acknowledged. Default: a majority, so that no failover loses one. */
   readonly quorum?: number
+  /** `full`: an instance that ends and is started again has everything it acknowledged. Default `none`. */
+  readonly durability?: 'none' | 'full'
   /** Run in every instance before it listens: functions and the like. The URL of a module that exports `setUp`, or (inProcess) a function. */
   readonly setUp?: SetUp | string
   /** Serve `vshard.storage.*` and create the buckets. Default true. */
@@ -190,7 +192,14 @@ class LocalCluster implements Cluster {
   }
 
   #driver(id: string): () => Promise<RunningInstance> {
-    const { engine = embeddedEngine, inProcess = false, vshard = true, setUp, instances = 3 } = this.#options
+    const {
+      engine = embeddedEngine,
+      inProcess = false,
+      vshard = true,
+      setUp,
+      instances = 3,
+      durability,
+    } = this.#options
     const quorum = this.#options.quorum ?? Math.floor(instances / 2) + 1
     return () =>
       engine.start({
@@ -200,6 +209,7 @@ class LocalCluster implements Cluster {
         inProcess,
         dir: join(this.#dir, id),
         quorum,
+        ...(durability === undefined ? {} : { durability }),
         ...(setUp === undefined ? {} : { setUp }),
       })
   }

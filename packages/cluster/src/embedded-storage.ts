@@ -3,8 +3,8 @@ import { parseAddress } from '@orbweaver/connection'
 import type { Environment } from '@orbweaver/connection'
 import { InvalidArgumentError } from '@orbweaver/iproto'
 import { createStorage } from '@orbweaver/storage'
-import type { Storage } from '@orbweaver/storage'
-import type { InstanceConfig, ReplicasetConfig } from '@orbweaver/vshard'
+import type { Storage, VshardOptions } from '@orbweaver/storage'
+import type { ClusterConfig, InstanceConfig, ReplicasetConfig } from '@orbweaver/vshard'
 import type { InstanceSpec, SetUp } from './engine-driver.js'
 
 /** The instance a spec is about. @throws InvalidArgumentError when its configuration has none of that id */
@@ -34,15 +34,41 @@ export async function startEmbeddedStorage(spec: InstanceSpec, environment?: Par
     ...(replicaset.name === undefined ? {} : { replicasetName: replicaset.name }),
     users: { [user]: { password, rights: 'super' } },
     replication: { number, peers, credential: { user, password }, quorum: spec.quorum },
-    ...(spec.vshard ? { vshard: { bucketCount, identification } } : {}),
+    ...(spec.durability === 'full' ? { durability: 'full', dir: spec.dir } : {}),
+    ...(spec.vshard ? { vshard: { ...vshardOptions(spec.config), bucketCount, identification } } : {}),
     ...(environment === undefined ? {} : { environment }),
   })
-  const setUp = await loadSetUp(spec.setUp)
-  await setUp?.(storage, { id: instance.id, name: storage.name, replicasetId: replicaset.id })
-  await storage.listen(parseAddress(instance.uri))
+  try {
+    const setUp = await loadSetUp(spec.setUp)
+    await storage.open()
+    await setUp?.(storage, { id: instance.id, name: storage.name, replicasetId: replicaset.id })
+    await storage.listen(parseAddress(instance.uri))
+  } catch (error) {
+    await storage.close({ graceMs: 0 })
+    throw error
+  }
   storage.start()
   return storage
 }
+
+/** What the configuration says of vshard's storage side; the login is the cluster's. */
+function vshardOptions(config: ClusterConfig): Partial<VshardOptions> {
+  const { user, password, replicasets } = config
+  const given = OPTION_NAMES.flatMap((name) => (config[name] === undefined ? [] : [[name, config[name]]]))
+  return { ...(Object.fromEntries(given) as Partial<VshardOptions>), replicasets, credential: { user, password } }
+}
+
+const OPTION_NAMES = [
+  'shardIndex',
+  'schedRefQuota',
+  'schedMoveQuota',
+  'rebalancerMode',
+  'rebalancerDisbalanceThreshold',
+  'rebalancerMaxReceiving',
+  'rebalancerMaxSending',
+  'rebalancerBucketSendTimeoutMs',
+  'syncTimeoutMs',
+] as const
 
 async function loadSetUp(setUp: SetUp | string | undefined): Promise<SetUp | undefined> {
   if (typeof setUp !== 'string') return setUp

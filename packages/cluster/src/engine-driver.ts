@@ -19,6 +19,8 @@ export interface InstanceSpec {
   readonly dir: string
   /** Instances that must have a write before it is acknowledged. */
   readonly quorum: number
+  /** `full`: what was acknowledged is on disk in `dir`. Default `none`. */
+  readonly durability?: 'none' | 'full'
   /** Run once in each instance: a function (in this process only) or the URL of a module that exports `setUp`. */
   readonly setUp?: SetUp | string
 }

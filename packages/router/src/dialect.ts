@@ -28,7 +28,8 @@ const NOT_SET_UP: ReadonlySet<number> = new Set([ErrorCode.accessDenied, ErrorCo
 /** Looks at the first bytes of a reply and decodes it only when it is `[nil, …]`. */
 function judge(outcome: Reply | BoxError): Verdict | undefined {
   // Errors of user functions travel inside results; what fails as a whole is the call of vshard's own function.
-  if (outcome instanceof BoxError && NOT_SET_UP.has(outcome.boxCode)) return { says: 'unusable', reason: outcome.message }
+  if (outcome instanceof BoxError && NOT_SET_UP.has(outcome.boxCode))
+    return { says: 'unusable', reason: outcome.message }
   const error = outcome instanceof BoxError ? restoreError(outcome) : refusalIn(outcome)
   if (!(error instanceof VshardError)) return undefined
   if (error.vshardName === 'NON_MASTER') return { says: 'notMaster', refused: true, hint: error.master }

@@ -7,7 +7,6 @@ import {
   BodyReader,
   BoxError,
   decodeValue,
-  encodeValue,
   FrameWriter,
   isOrbweaverError,
   IteratorType,
@@ -17,7 +16,7 @@ import {
 } from '@orbweaver/iproto'
 import type { ClientSession, InboundFrame, SessionHandler } from '@orbweaver/server'
 import type { Position, SelectOptions } from './engine/engine.js'
-import { partsOf } from './engine/space-index.js'
+import { encodeKeyParts, partsOf } from './engine/space-index.js'
 import type { SpaceIndex } from './engine/space-index.js'
 import type { Space } from './engine/space.js'
 import { SYSTEM_SPACE, VIEW_OF } from './engine/schema.js'
@@ -311,8 +310,8 @@ const HANDLERS: Readonly<Record<number, Handler>> = {
     const name = body.requireText(Key.functionName)
     const args = body.array(Key.tuple) ?? []
     parts.users.check(session.user, 'execute', name)
-    const context = new CallContext(parts, { id: session.id, user: session.user }, run.turn)
-    const results = parts.invoke(context, name, args)
+    const context = new CallContext(parts, { id: session.id, user: session.user }, run.turn, body.slice(Key.tuple))
+    const results = context.run(name, args)
     return results instanceof Promise ? results.then(valuesBody) : valuesBody(results)
   },
   [RequestType.call16]: () => {
@@ -394,7 +393,7 @@ function ownBytes(slice: Buffer): StoredTuple {
 
 /* A position is the tree key of the last tuple, as base64 text: opaque to clients, as Tarantool's is. */
 function positionAt(index: SpaceIndex, tuple: StoredTuple): string {
-  return encodeValue(partsOf(index.keyOf(tuple))).toString('base64')
+  return encodeKeyParts(partsOf(index.keyOf(tuple))).toString('base64')
 }
 
 function positionOf(body: BodyReader): Position | undefined {

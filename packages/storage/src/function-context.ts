@@ -4,12 +4,13 @@
  */
 import { BoxError, decodeValue, encodeValue, InvalidArgumentError, IteratorType, RawValue } from '@orbweaver/iproto'
 import type { IteratorName } from '@orbweaver/iproto'
+import type { Clock } from '@orbweaver/connection'
 import type { Engine } from './engine/engine.js'
 import type { Space } from './engine/space.js'
 import type { Transaction } from './engine/transaction.js'
 import type { StoredTuple } from './engine/tuple.js'
 import { boxErrors } from './errors.js'
-import type { StreamTurn } from './streams.js'
+import { StreamTurn } from './streams.js'
 
 export interface SpaceSelectOptions {
   /** Name or number; default the primary key. */
@@ -51,6 +52,18 @@ export interface FunctionContext {
   space<T extends readonly unknown[] = unknown[]>(name: string | number): SpaceHandle<T>
   /** Runs `work` as one transaction: all of it or, when it throws, nothing. It must not wait: a promise is refused. */
   atomic<T>(work: () => T): T
+  /**
+   * Opens a transaction that may last over waits; others see nothing of it before `commit`. In a stream it is the stream's: the
+   * client may commit it later. Outside one it must be over when the function returns: else it is rolled back and the
+   * call fails with error 30.
+   * @param options.timeout - milliseconds after which it is rolled back; default: none
+   * @throws BoxError 79 when one is open
+   */
+  begin(options?: { timeout?: number }): void
+  /** Makes the open transaction final; nothing when none is open. @throws BoxError 97 when others changed what it read or wrote, 231 */
+  commit(): void
+  /** Undoes the open transaction; nothing when none is open. */
+  rollback(): void
   /** Calls another function of this instance and gives its first result. @throws BoxError 33 */
   call(name: string, ...args: unknown[]): Promise<unknown>
 }
@@ -58,6 +71,7 @@ export interface FunctionContext {
 /** What a context needs of the storage. */
 export interface ContextOwner {
   readonly engine: Engine
+  readonly clock: Clock
   readonly isReadonly: boolean
   invoke(
     context: FunctionContext,
@@ -68,16 +82,21 @@ export interface ContextOwner {
 
 export class CallContext implements FunctionContext {
   readonly session: { readonly id: number; readonly user: string }
+  /** The arguments as they came, an encoded array valid during the call: for functions that store parts of them as they are. */
+  readonly argumentBytes: Buffer | undefined
   readonly #owner: ContextOwner
-  /** The stream the call runs in, whose transaction its statements are a part of. */
-  readonly #turn: StreamTurn | undefined
+  /** The stream the call runs in, whose transaction its statements are a part of; one of its own where it began one outside any. */
+  #turn: StreamTurn | undefined
+  readonly #isInStream: boolean
   /** The transaction of a running `atomic`. */
   #atomic: Transaction | undefined
 
-  constructor(owner: ContextOwner, session: { id: number; user: string }, turn?: StreamTurn) {
+  constructor(owner: ContextOwner, session: { id: number; user: string }, turn?: StreamTurn, argumentBytes?: Buffer) {
+    this.argumentBytes = argumentBytes
     this.#owner = owner
     this.session = session
     this.#turn = turn
+    this.#isInStream = turn !== undefined
   }
 
   get isReadonly(): boolean {
@@ -109,6 +128,57 @@ export class CallContext implements FunctionContext {
     )
   }
 
+  begin(options: { timeout?: number } = {}): void {
+    if (this.#atomic !== undefined) throw boxErrors.activeTransaction()
+    this.#turn ??= StreamTurn.ofCall(this.#owner.engine, this.#owner.clock)
+    this.#turn.begin(options.timeout ?? 0)
+  }
+
+  commit(): void {
+    if (this.#atomic !== undefined) throw boxErrors.activeTransaction()
+    this.#turn?.commit()
+  }
+
+  rollback(): void {
+    if (this.#atomic !== undefined) throw boxErrors.activeTransaction()
+    this.#turn?.rollback()
+  }
+
+  /**
+   * Calls a function for a client, or for this process: a transaction it leaves open outside a stream ends here.
+   * @throws BoxError 30 when it returned with one, whatever the function throws, 33
+   */
+  run(name: string, args: readonly unknown[]): readonly unknown[] | Promise<readonly unknown[]> {
+    let results: readonly unknown[] | Promise<readonly unknown[]>
+    try {
+      results = this.#owner.invoke(this, name, args)
+    } catch (error) {
+      this.#leftOpen()
+      throw error
+    }
+    if (!(results instanceof Promise)) {
+      if (this.#leftOpen()) throw boxErrors.functionTransactionActive()
+      return results
+    }
+    return results.then(
+      (list) => {
+        if (this.#leftOpen()) throw boxErrors.functionTransactionActive()
+        return list
+      },
+      (error: unknown) => {
+        this.#leftOpen()
+        throw error
+      },
+    )
+  }
+
+  /** Rolls back what a function outside a stream left open. @returns whether there was something */
+  #leftOpen(): boolean {
+    if (this.#isInStream || this.#turn?.hasTransaction !== true) return false
+    this.#turn.rollback()
+    return true
+  }
+
   /** One statement in the transaction of the moment; a stream's transaction is in sight only while it runs. */
   statement<T>(work: (transaction: Transaction | undefined) => T): T {
     if (this.#atomic !== undefined || this.#turn === undefined) return work(this.#atomic)
@@ -133,13 +203,19 @@ function ignoreRefused(): void {
 
 class EngineSpace<T extends readonly unknown[]> implements SpaceHandle<T> {
   readonly #engine: Engine
-  readonly #space: Space
   readonly #context: CallContext
+  #held: Space
 
   constructor(engine: Engine, space: Space, context: CallContext) {
     this.#engine = engine
-    this.#space = space
+    this.#held = space
     this.#context = context
+  }
+
+  /** A handle may be kept: when the space was made anew, or came from another instance as a whole, it is the one of that name. */
+  get #space(): Space {
+    if (this.#held.isDropped) this.#held = this.#engine.schema.get(this.#held.name)
+    return this.#held
   }
 
   get id(): number {
@@ -201,7 +277,10 @@ class EngineSpace<T extends readonly unknown[]> implements SpaceHandle<T> {
   }
 
   count(): number {
-    return this.#space.size
+    return this.#context.statement((transaction) => {
+      transaction?.sawRange(this.#space)
+      return this.#space.size
+    })
   }
 
   #select(key: readonly unknown[], options: SpaceSelectOptions): StoredTuple[] {

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { parseAddress, resolveEnvironment, transportPair } from '@orbweaver/connection'
 import type { Address, Environment, Transport } from '@orbweaver/connection'
-import { type BoxError, encodeValue, Feature, Uuid } from '@orbweaver/iproto'
+import { type BoxError, encodeValue, Feature, InvalidArgumentError, Uuid } from '@orbweaver/iproto'
 import { createServer, createWatchHub, standardFront } from '@orbweaver/server'
 import type { ClientSession, InboundFrame, Server, SessionHandler, WatchHub } from '@orbweaver/server'
 import { validateStorageOptions } from './config.js'
@@ -9,10 +9,11 @@ import type { StorageOptions } from './config.js'
 import { Dispatch } from './dispatch.js'
 import type { DispatchParts } from './dispatch.js'
 import { Engine } from './engine/engine.js'
+import { diskFiles } from './journal/disk.js'
+import type { JournalInfo, JournalOptions } from './journal/journal.js'
 import { buildSpace } from './engine/index-builder.js'
 import type { SpaceOptions } from './engine/index-builder.js'
 import { indexTuple, spaceTuple, SYSTEM_SPACE } from './engine/schema.js'
-import { partsOf } from './engine/space-index.js'
 import { boxErrors } from './errors.js'
 import { CallContext, functionError } from './function-context.js'
 import type { FunctionContext, SpaceHandle } from './function-context.js'
@@ -22,12 +23,10 @@ import { PROMISE_FUNCTION, Replication } from './replication/replication.js'
 import type { LinkState } from './replication/applier.js'
 import { Users } from './users.js'
 import type { UserOptions } from './users.js'
-import { BucketRefs } from './vshard/bucket-refs.js'
 import type { VshardIdentity } from './vshard/bucket-refs.js'
-import { Buckets, BUCKET_SPACE } from './vshard/buckets.js'
-import { vshardFunctions } from './vshard/services.js'
-import { Scheduler } from './vshard/scheduler.js'
-import { StorageRefs } from './vshard/storage-refs.js'
+import { BUCKET_SPACE } from './vshard/buckets.js'
+import { VshardSide } from './vshard/vshard-storage.js'
+import type { VshardStorage } from './vshard/vshard-storage.js'
 
 /** An instance as its operator sees it. */
 export interface StorageInfo {
@@ -39,6 +38,8 @@ export interface StorageInfo {
   /** uuid of the master as far as it is known. */
   readonly leader: string | undefined
   readonly vclock: ReadonlyMap<number, number>
+  /** Where the data on disk stand; undefined without durability. */
+  readonly journal: JournalInfo | undefined
   /** Links to the other instances, by their numbers. */
   readonly links: ReadonlyMap<number, LinkState>
   readonly sessions: number
@@ -52,12 +53,24 @@ export interface Storage {
   readonly uuid: string
   /** Accepts clients; may be called for several addresses. @returns the address in use */
   listen(address: Address | string): Promise<Address>
-  /** Connects to the other instances of the replicaset. Call it when they can be answered: behind `listen`. */
+  /**
+   * With `durability: 'full'`: takes the directory and reads back what is in it; needed before anything else, and harmless
+   * without. Whoever was the master of a replicaset must be promoted again: another one may have taken over meanwhile.
+   * @throws JournalError when the directory is in use, damaged, another instance's, or cannot be written
+   */
+  open(): Promise<void>
+  /** Connects to the other instances of the replicaset. Call it when they can be answered: behind `open` and `listen`. */
   start(): void
+  /** Resolves when everything written until now is as safe as this storage makes it: on disk, and on its quorum. */
+  committed(): Promise<void>
+  /** Writes a snapshot, which makes the journal so far needless. It happens by itself; nothing without durability. */
+  snapshot(): Promise<void>
   /** The client's end of a connection without a socket. With `user` it is logged in already: same process, same trust. */
   connect(options?: { user?: string }): Transport
   /** Makes a space here and, by replication, everywhere. @throws BoxError 7 on a replica, 3 when it exists */
   createSpace(name: string, options: SpaceOptions): void
+  /** Removes the contents of a space. @throws BoxError 36 */
+  truncateSpace(name: string): void
   /** Removes a space with its contents. @throws BoxError 36 */
   dropSpace(name: string): void
   /** A space as a stored function sees it. */
@@ -73,8 +86,16 @@ export interface Storage {
   readonly term: number
   /** Becomes the master of its replicaset. */
   promote(options?: { timeout?: number }): Promise<void>
-  demote(): Promise<void>
+  /** Gives the role up: writes to buckets are refused, those that run may end within `timeout` (default 3,000 ms), then it takes no writes. */
+  demote(options?: { timeout?: number }): Promise<void>
   info(): StorageInfo
+  /** The storage side of vshard. @throws InvalidArgumentError without `vshard` in the options */
+  readonly vshard: VshardStorage
+  /**
+   * Keeps every bucket in its place until the reference is disposed of, or expires: `storage.vshard.refs.ref`.
+   * @throws VshardError NON_MASTER, BoxError 78 when buckets did not come to rest within `timeout` (milliseconds)
+   */
+  ref(options: { timeout: number; expire?: number }): Promise<AsyncDisposable>
   /** Tells watchers of `box.shutdown`, gives them a moment to leave, and ends. Idempotent. */
   close(options?: { graceMs?: number }): Promise<void>
   [Symbol.asyncDispose](): Promise<void>
@@ -102,8 +123,8 @@ const DEFAULT_VERSION = '2.11.0'
 
 class StorageShell implements Storage, DispatchParts, VshardIdentity {
   readonly name: string
-  readonly uuid: string
   readonly version: string
+  #uuid: string
   readonly engine: Engine = new Engine()
   readonly users: Users
   readonly clock: Environment['clock']
@@ -113,8 +134,7 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
   readonly #watches: WatchHub
   readonly #replication: Replication
   readonly #functions = new Map<string, StoredFunction>()
-  readonly #buckets: Buckets
-  readonly #storageRefs: StorageRefs
+  readonly #vshard: VshardSide | undefined
   #closing: Promise<void> | undefined
 
   constructor(options: StorageOptions) {
@@ -122,26 +142,21 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
     this.#environment = resolveEnvironment(options.environment)
     this.clock = this.#environment.clock
     this.name = options.name
-    this.uuid = options.uuid ?? Uuid.random().toString()
+    this.#uuid = options.uuid ?? Uuid.random().toString()
     this.version = options.version ?? DEFAULT_VERSION
     this.users = new Users(options.users ?? {})
     this.#watches = createWatchHub({ clock: this.clock })
-    this.#buckets = new Buckets(this.engine)
-    const { schedRefQuota = 300, schedMoveQuota = 1 } = options.vshard ?? {}
-    this.#storageRefs = new StorageRefs(
-      this.clock,
-      this.#buckets,
-      new Scheduler({ ref: schedRefQuota, move: schedMoveQuota }),
-    )
     this.#replication = new Replication(
       this.engine,
       options.replication ?? { number: 1, peers: [] },
       this.#environment,
       () => this.#announce(),
+      journalOptions(options),
     )
-    this.engine.onChange = (change) => this.#buckets.note(change)
-    this.engine.onRestored = () => this.#buckets.reload()
+    this.#vshard = options.vshard === undefined ? undefined : this.#vshardSide(options.vshard)
     this.engine.guard = (space) => {
+      const { refusal } = this.#replication
+      if (refusal !== undefined) throw refusal
       if (this.isReadonly && !space.definition.isLocal) throw this.#readonlyError()
     }
     const dispatch = new Dispatch(this)
@@ -168,7 +183,7 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
     this.define(PROMISE_FUNCTION, (_context, term, candidate) =>
       this.#replication.promise(Number(term), Number(candidate)),
     )
-    if (options.vshard !== undefined) this.#serveVshard(options.vshard)
+    for (const [name, run] of Object.entries(this.#vshard?.functions ?? {})) this.define(name, run)
     this.#announce()
   }
 
@@ -176,9 +191,40 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
     return this.#server.listen(typeof address === 'string' ? parseAddress(address) : address)
   }
 
+  /** Without one in the options it is that of the data, once they are read. */
+  get uuid(): string {
+    return this.#uuid
+  }
+
+  async open(): Promise<void> {
+    const owner = await this.#replication.open(this.#options.uuid, () => this.#uuid)
+    if (owner === undefined) return
+    this.#uuid = owner.uuid
+    this.#announce()
+  }
+
+  async committed(): Promise<void> {
+    await this.whenCommitted()
+  }
+
+  snapshot(): Promise<void> {
+    return this.#replication.snapshotNow()
+  }
+
   start(): void {
     this.#replication.start()
     if (this.#options.vshard !== undefined && !this.isReadonly) this.#createBucketSpace()
+    this.#vshard?.start()
+  }
+
+  get vshard(): VshardStorage {
+    if (this.#vshard === undefined)
+      throw new InvalidArgumentError(`Storage '${this.name}' serves no vshard: its options have no \`vshard\``)
+    return this.#vshard
+  }
+
+  ref(options: { timeout: number; expire?: number }): Promise<AsyncDisposable> {
+    return this.vshard.refs.ref(options)
   }
 
   connect(options: { user?: string } = {}): Transport {
@@ -203,12 +249,16 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
     })
   }
 
+  truncateSpace(name: string): void {
+    const space = this.engine.schema.get(name)
+    this.engine.run(undefined, (transaction) => this.engine.clear(transaction, space))
+  }
+
   dropSpace(name: string): void {
     const { schema } = this.engine
     const space = schema.get(name)
     this.engine.run(undefined, (transaction) => {
-      for (const tuple of [...space.tuples()])
-        this.engine.delete(transaction, space, encodeValue(partsOf(space.primary.keyOf(tuple))))
+      this.engine.clear(transaction, space)
       for (const index of [...space.indexes].toReversed())
         this.engine.delete(transaction, schema.get(SYSTEM_SPACE.index), encodeValue([space.id, index.definition.id]))
       this.engine.delete(transaction, schema.get(SYSTEM_SPACE.space), encodeValue([space.id]))
@@ -224,7 +274,7 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
   }
 
   async call(name: string, ...args: unknown[]): Promise<readonly unknown[]> {
-    const results = await this.invoke(new CallContext(this, ADMIN), name, args)
+    const results = await new CallContext(this, ADMIN).run(name, args)
     await this.whenCommitted()
     return results
   }
@@ -256,9 +306,10 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
     if (this.#options.vshard !== undefined) this.#createBucketSpace()
   }
 
-  demote(): Promise<void> {
-    this.#replication.demote()
-    return Promise.resolve()
+  async demote({ timeout = DEFAULT_SETTLE_MS }: { timeout?: number } = {}): Promise<void> {
+    const giveUp = (): void => this.#replication.demote()
+    if (this.#vshard === undefined) giveUp()
+    else await this.#vshard.settleWrites(timeout, giveUp)
   }
 
   info(): StorageInfo {
@@ -270,10 +321,11 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
       term: this.term,
       leader: this.#leaderUuid(),
       vclock: this.#replication.vclock,
+      journal: this.#replication.journal,
       links: this.#replication.links,
       sessions: this.#server.sessionCount,
-      buckets: this.#buckets.size,
-      storageRefs: this.#storageRefs.size,
+      buckets: this.#vshard?.buckets.size ?? 0,
+      storageRefs: this.#vshard?.storageRefs.size ?? 0,
     }
   }
 
@@ -299,7 +351,9 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
       })
     }
     this.#replication.stop()
-    this.#storageRefs.close()
+    this.#vshard?.close()
+    // The journal first: what it still writes is answered.
+    await this.#replication.close()
     await this.#server.close()
   }
 
@@ -347,7 +401,7 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
 
   sessionClosed(session: ClientSession): void {
     this.#replication.sessionClosed(session)
-    this.#storageRefs.sessionClosed(session.id)
+    this.#vshard?.storageRefs.sessionClosed(session.id)
   }
 
   // ---- vshard -------------------------------------------------------------------------------------------------------
@@ -364,20 +418,25 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
   get masterId(): string | undefined {
     const leader = this.#leaderUuid()
     if (leader === undefined || this.#options.vshard?.identification !== 'name') return leader
-    return leader === this.uuid ? this.name : undefined
+    if (leader === this.uuid) return this.name
+    const own = this.#options.vshard.replicasets?.find((replicaset) => replicaset.id === this.replicasetId)
+    return own?.instances.find((instance) => instance.uuid === leader)?.id
   }
 
-  #serveVshard(options: NonNullable<StorageOptions['vshard']>): void {
-    const functions = vshardFunctions({
-      buckets: this.#buckets,
-      bucketRefs: new BucketRefs(this.#buckets, this),
-      storageRefs: this.#storageRefs,
+  #vshardSide(options: NonNullable<StorageOptions['vshard']>): VshardSide {
+    const side = new VshardSide(options, {
+      engine: this.engine,
+      environment: this.#environment,
+      replication: this.#replication,
+      replicationOptions: this.#options.replication ?? { number: 1, peers: [] },
       identity: this,
       name: options.identification === 'name' ? this.name : undefined,
       invoke: (context, name, args) => this.invoke(context, name, args),
-      synced: (timeoutMs) => this.#replication.synced(timeoutMs),
     })
-    for (const [name, run] of Object.entries(functions)) this.define(name, run)
+    this.engine.judge = (change) => side.buckets.judge(change)
+    this.engine.onChange = (change) => side.buckets.note(change)
+    this.engine.onRestored = () => side.buckets.reload()
+    return side
   }
 
   #createBucketSpace(): void {
@@ -405,6 +464,7 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
     this.broadcast('box.id', this.#identity())
     this.broadcast('box.status', { is_ro: isReadonly, is_ro_cfg: false, status })
     this.broadcast('box.election', { term, role: isReadonly ? 'follower' : 'leader', is_ro: isReadonly, leader })
+    this.#vshard?.roleChanged()
   }
 
   #identity(): Record<string, unknown> {
@@ -440,7 +500,22 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
   }
 }
 
+const DEFAULT_SNAPSHOT_BYTES = 64 * 1024 * 1024
+const DEFAULT_SNAPSHOT_ROWS = 1_000_000
+
+function journalOptions({
+  durability = 'none',
+  dir,
+  snapshotBytes = DEFAULT_SNAPSHOT_BYTES,
+  snapshotRows = DEFAULT_SNAPSHOT_ROWS,
+}: StorageOptions): Omit<JournalOptions, 'clock'> | undefined {
+  if (durability === 'none' || dir === undefined) return undefined
+  return { files: typeof dir === 'string' ? diskFiles(dir) : dir, snapshotBytes, snapshotRows }
+}
+
 const ADMIN = { id: 0, user: 'admin' } as const
 /** As Tarantool: watchers of `box.shutdown` may finish their work for this long. */
 const DEFAULT_GRACE_MS = 3_000
 const SHUTDOWN_POLL_MS = 5
+/** How long running writes to buckets may hold up a planned change of masters. */
+const DEFAULT_SETTLE_MS = 3_000

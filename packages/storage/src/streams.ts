@@ -46,7 +46,7 @@ export class SessionStreams {
     if (stream === undefined) {
       if (this.#streams.size >= MAX_STREAMS)
         throw boxErrors.illegalParams(`A session may use ${MAX_STREAMS} streams at a time`)
-      stream = { queue: [], isBusy: false, transaction: undefined, isTimedOut: false, cancelTimeout: undefined }
+      stream = emptyStream()
       this.#streams.set(frame.streamId, stream)
     }
     if (stream.queue.length >= MAX_QUEUE)
@@ -88,6 +88,10 @@ export class SessionStreams {
   }
 }
 
+function emptyStream(): Stream {
+  return { queue: [], isBusy: false, transaction: undefined, isTimedOut: false, cancelTimeout: undefined }
+}
+
 /** One request's hold on its stream. */
 export class StreamTurn {
   readonly #engine: Engine
@@ -98,6 +102,16 @@ export class StreamTurn {
     this.#engine = engine
     this.#clock = clock
     this.#stream = stream
+  }
+
+  /** For a call outside any stream: a stream that nobody else has, and that ends with the call. */
+  static ofCall(engine: Engine, clock: Clock): StreamTurn {
+    return new StreamTurn(engine, clock, emptyStream())
+  }
+
+  /** A transaction was begun, and neither committed nor rolled back; its timeout may have ended it. */
+  get hasTransaction(): boolean {
+    return this.#stream.transaction !== undefined || this.#stream.isTimedOut
   }
 
   /** @throws BoxError 79 */

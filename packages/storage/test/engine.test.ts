@@ -353,3 +353,77 @@ describe('iterators', () => {
     expect(ids(IteratorType.eq, 2, 2)).toEqual([])
   })
 })
+
+describe('definitions in transactions', () => {
+  it('come back with all contents when a drop is undone', () => {
+    people.insert([1, 'ann', 30, null])
+    people.insert([2, 'bob', null, null])
+    storage.define('dropAndThrow', (context) => {
+      context.atomic(() => {
+        const { id } = context.space('people')
+        context.space('people').delete([1])
+        context.space('people').delete([2])
+        for (const index of [2, 1, 0]) context.space('_index').delete([id, index])
+        context.space('_space').delete([id])
+        expect(() => context.space('people')).toThrow(BoxError)
+        throw new Error('changed its mind')
+      })
+    })
+    return expect(storage.call('dropAndThrow'))
+      .rejects.toThrow('changed its mind')
+      .then(() => {
+        expect(people.select()).toEqual([
+          [1, 'ann', 30, null],
+          [2, 'bob', null, null],
+        ])
+        expect(storage.space('people').select(['bob'], { index: 'name' })).toEqual([[2, 'bob', null, null]])
+        people.insert([3, 'cid', 40, null])
+        expect(storage.space('people').count()).toBe(3)
+      })
+  })
+
+  it('leave handles of a space usable when it is made anew', () => {
+    storage.dropSpace('people')
+    expect(codeOf(() => people.count())).toBe(36)
+    storage.createSpace('people', { format: [{ name: 'id', type: 'unsigned' }] })
+    people.insert([7])
+    expect(people.select()).toEqual([[7]])
+  })
+
+  it('go away with all contents when a creation is undone', async () => {
+    storage.define('createAndThrow', (context) => {
+      context.atomic(() => {
+        context.space('_space').insert([600, 1, 'brief', 'memtx', 0, {}, [{ name: 'id', type: 'unsigned' }]])
+        context.space('_index').insert([600, 0, 'pk', 'tree', { unique: true }, [[0, 'unsigned']]])
+        context.space('brief').insert([1])
+        throw new Error('changed its mind')
+      })
+    })
+    await expect(storage.call('createAndThrow')).rejects.toThrow('changed its mind')
+    expect(codeOf(() => storage.space('brief'))).toBe(36)
+  })
+
+  it('are refused where the transaction may last over waits', async () => {
+    storage.define('drop', (context) => {
+      context.begin()
+      context.space('_index').delete([context.space('people').id, 2])
+    })
+    await expect(storage.call('drop')).rejects.toMatchObject({ boxCode: 5 })
+  })
+
+  it('end open transactions on a space that is dropped meanwhile', async () => {
+    const release: (() => void)[] = []
+    storage.define('slow', async (context) => {
+      context.begin()
+      context.space('people').insert([1, 'ann', 30, null])
+      await new Promise<void>((resolve) => release.push(resolve))
+      context.commit()
+    })
+    const slow = storage.call('slow')
+    storage.dropSpace('people')
+    storage.createSpace('people', { format: [{ name: 'id', type: 'unsigned' }] })
+    release[0]!()
+    await expect(slow).rejects.toMatchObject({ boxCode: 97 })
+    expect(storage.space('people').count()).toBe(0)
+  })
+})

@@ -3,7 +3,7 @@ import { createConnection } from '@orbweaver/connection'
 import type { Connection, Environment } from '@orbweaver/connection'
 import { VirtualClock } from '@orbweaver/connection/testing'
 import { createStorage } from '../src/index.js'
-import type { Storage, StorageOptions } from '../src/index.js'
+import type { JournalFiles, Storage, StorageOptions } from '../src/index.js'
 
 /** Runs `clock` while `work` waits. */
 export async function during<T>(clock: VirtualClock, work: Promise<T>): Promise<T> {
@@ -29,7 +29,11 @@ export interface Alone {
   wait<T>(work: Promise<T>): Promise<T>
 }
 
-export function startAlone(options: Partial<StorageOptions> = {}): Alone {
+/** @param isStarted - false: the caller opens and starts it */
+export function startAlone(
+  options: Partial<StorageOptions> = {},
+  { isStarted = true }: { isStarted?: boolean } = {},
+): Alone {
   const clock = new VirtualClock()
   const environment = { clock, random: () => 0.5 }
   const storage = createStorage({
@@ -38,7 +42,7 @@ export function startAlone(options: Partial<StorageOptions> = {}): Alone {
     ...options,
     environment,
   })
-  storage.start()
+  if (isStarted) storage.start()
   return {
     clock,
     environment,
@@ -46,6 +50,14 @@ export function startAlone(options: Partial<StorageOptions> = {}): Alone {
     connect: (user = 'root') => createConnection({ uri: { connect: () => storage.connect({ user }) }, environment }),
     wait: (work) => during(clock, work),
   }
+}
+
+export interface ReplicasetOptions {
+  readonly quorum?: number
+  readonly quorumTimeoutMs?: number
+  /** Directories by instance: durable instances, to be opened with `open`. */
+  readonly dirs?: readonly JournalFiles[]
+  readonly snapshotRows?: number
 }
 
 /** A replicaset in memory whose links can be cut. */
@@ -56,10 +68,32 @@ export class MemoryReplicaset {
   /** Numbers of instances nobody can reach. */
   readonly isolated: Set<number> = new Set<number>()
   readonly #restarted = new Map<number, Storage>()
+  readonly #size: number
+  readonly #options: ReplicasetOptions
 
-  constructor(size: number, options: { quorum?: number; quorumTimeoutMs?: number } = {}) {
-    this.storages = Array.from({ length: size }, (_, i) => this.#create(i + 1, size, options))
-    for (const storage of this.storages) storage.start()
+  constructor(size: number, options: ReplicasetOptions = {}) {
+    this.#size = size
+    this.#options = options
+    this.storages = Array.from({ length: size }, (_, i) => this.#create(i + 1, options.dirs?.[i]))
+    if (options.dirs === undefined) for (const storage of this.storages) storage.start()
+  }
+
+  /** Opens and starts all of them; only where they have directories. */
+  async open(): Promise<void> {
+    for (const storage of this.storages) {
+      await this.wait(storage.open())
+      storage.start()
+    }
+  }
+
+  /** Another process takes the place of an instance: over this directory, or with nothing. */
+  async replace(number: number, dir?: JournalFiles): Promise<Storage> {
+    await this.wait(this.at(number).close({ graceMs: 0 }))
+    const next = this.#create(number, dir)
+    await this.wait(next.open())
+    this.#restarted.set(number, next)
+    next.start()
+    return next
   }
 
   /** By its number, from 1. */
@@ -90,11 +124,13 @@ export class MemoryReplicaset {
   }
 
   async close(): Promise<void> {
-    for (const storage of this.storages) await this.wait(storage.close({ graceMs: 0 }))
+    for (const storage of [...this.storages, ...this.#restarted.values()])
+      await this.wait(storage.close({ graceMs: 0 }))
   }
 
-  #create(number: number, size: number, options: { quorum?: number; quorumTimeoutMs?: number }): Storage {
-    const peers = Array.from({ length: size }, (_, i) => i + 1)
+  #create(number: number, dir: JournalFiles | undefined): Storage {
+    const { quorum, quorumTimeoutMs, snapshotRows } = this.#options
+    const peers = Array.from({ length: this.#size }, (_, i) => i + 1)
       .filter((peer) => peer !== number)
       .map((peer) => ({
         number: peer,
@@ -113,7 +149,14 @@ export class MemoryReplicaset {
       name: `i${number}`,
       uuid: uuid(number),
       users: { root: { password: 'r', rights: 'super' } },
-      replication: { number, peers, ...options },
+      replication: {
+        number,
+        peers,
+        ...(quorum === undefined ? {} : { quorum }),
+        ...(quorumTimeoutMs === undefined ? {} : { quorumTimeoutMs }),
+      },
+      ...(dir === undefined ? {} : { durability: 'full', dir }),
+      ...(snapshotRows === undefined ? {} : { snapshotRows }),
       environment: this.environment,
     })
   }
@@ -127,6 +170,6 @@ export class MemoryReplicaset {
   }
 }
 
-export function uuid(number: number): string {
+function uuid(number: number): string {
   return `aaaaaaaa-aaaa-4aaa-8aaa-${String(number).padStart(12, '0')}`
 }

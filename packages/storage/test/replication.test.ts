@@ -160,4 +160,31 @@ describe('a replicaset', () => {
     expect(last(2)).toEqual({ term: 3, role: 'leader', is_ro: false, leader: 2 })
     expect(last(3)).toEqual({ term: 3, role: 'follower', is_ro: true, leader: 2 })
   })
+
+  it('copies itself to a newcomer in slices, and goes on with its other work between them', async () => {
+    await threeWithMaster()
+    set.at(1).createSpace('wide', {
+      format: [
+        { name: 'id', type: 'unsigned' },
+        { name: 'text', type: 'string' },
+      ],
+    })
+    const wide = set.at(1).space<[number, string]>('wide')
+    const rows = 4_000
+    for (let id = 0; id < rows; id++) wide.insert([id, 'x'.repeat(500)])
+    await set.clock.advance(1_000)
+    const turns: number[] = []
+    const newcomer = set.replace(3)
+    // Writes of others, between the slices of the copy: they are in it or follow it.
+    const client = set.connect(1)
+    for (let id = rows; id < rows + 50; id++) {
+      await set.wait(client.insert('wide', [id, 'y']))
+      turns.push(id)
+    }
+    await newcomer
+    await set.clock.advance(5_000)
+    expect(turns).toHaveLength(50)
+    expect(set.at(3).space('wide').count()).toBe(rows + 50)
+    expect(set.at(3).info().links.get(1)).toEqual({ name: 'follow' })
+  })
 })

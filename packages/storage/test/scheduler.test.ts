@@ -1,8 +1,10 @@
 import { readFileSync } from 'node:fs'
+import { VirtualClock } from '@orbweaver/connection/testing'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { Scheduler } from '../src/vshard/scheduler.js'
 import type { TurnKind } from '../src/vshard/scheduler.js'
+import { TurnReservations } from '../src/vshard/turn-reservations.js'
 
 interface Step {
   readonly op: string
@@ -186,5 +188,53 @@ describe('the scheduler under random use', () => {
 
   it('refuses to end more turns than run', () => {
     expect(() => new Scheduler({ ref: 1, move: 1 }).end('ref')).toThrow(/0 were running/)
+  })
+})
+
+describe('a turn that joins', () => {
+  it('starts beside one of its kind whatever the quota, so that two moves that need each other both go on', () => {
+    const scheduler = new Scheduler({ ref: 300, move: 1 })
+    const order: string[] = []
+    scheduler.start('move', () => order.push('first move'))
+    scheduler.start('ref', () => order.push('ref'))
+    scheduler.start('move', () => order.push('second move'))
+    scheduler.start('move', () => order.push('joining move'), { joins: true })
+    expect(order).toEqual(['first move', 'joining move'])
+    scheduler.end('move', 2)
+    expect(order).toEqual(['first move', 'joining move', 'ref'])
+    scheduler.end('ref')
+    expect(order.at(-1)).toBe('second move')
+  })
+
+  it('never starts beside the other kind', () => {
+    const scheduler = new Scheduler({ ref: 300, move: 1 })
+    let isGranted = false
+    scheduler.start('ref', () => undefined)
+    scheduler.start('move', () => (isGranted = true), { joins: true })
+    expect(isGranted).toBe(false)
+    scheduler.end('ref')
+    expect(isGranted).toBe(true)
+  })
+})
+
+describe('a reservation of a turn', () => {
+  it('is kept for the transfer it was made for, and ends by itself when that does not come', async () => {
+    const clock = new VirtualClock()
+    const scheduler = new Scheduler({ ref: 300, move: 1 })
+    const reservations = new TurnReservations(clock, scheduler)
+    await clock.run(reservations.reserve(3, 'a', 100))
+    expect(reservations.claim(3, 'b')).toBe(false)
+    expect(reservations.claim(3, 'a')).toBe(true)
+    expect(reservations.claim(3, 'a')).toBe(false)
+    expect(scheduler.state('move').running).toBe(1) // the claimer's to end
+    scheduler.end('move')
+    await clock.run(reservations.reserve(4, 'a', 100))
+    await clock.run(reservations.reserve(4, 'a', 100)) // asked again: one turn all the same
+    expect(scheduler.state('move').running).toBe(1)
+    await clock.advance(1_001)
+    expect([scheduler.state('move').running, reservations.size]).toEqual([0, 0])
+    scheduler.start('ref', () => undefined)
+    await expect(clock.run(reservations.reserve(5, 'a', 100))).rejects.toMatchObject({ boxCode: 78 })
+    expect(scheduler.state('move')).toMatchObject({ running: 0, waiting: 0 })
   })
 })

@@ -83,12 +83,12 @@ describe('an instance that is killed', () => {
       await cluster.instance('a1').kill()
       await writing
       await cluster.instance('a1').restart()
-      const rows = (await (await clientOf('a1')).select(512, [])) as [number, string][]
+      const rows = await (await clientOf('a1')).select<[number, string]>(512, [])
       const found = new Set(rows.map(([id]) => id))
       const lost = [...acknowledged].filter((id) => !found.has(id))
       expect(lost, `seed ${seed}, round ${round}`).toEqual([])
       for (const id of found) expect(id).toBeLessThanOrEqual(last)
-      const ofOneText = (await (await clientOf('a1')).select(512, ['row 7'], { index: 1 })) as unknown[]
+      const ofOneText = await (await clientOf('a1')).select(512, ['row 7'], { index: 1 })
       expect(ofOneText).toHaveLength([...found].filter((id) => id % 100 === 7).length)
     }
     expect(acknowledged.size).toBeGreaterThan(50)
@@ -105,7 +105,7 @@ describe('an instance that is killed', () => {
     await writing
     await Promise.all(cluster.instances.map((instance) => instance.restart()))
     await cluster.instance('a3').promote()
-    const rows = (await (await clientOf('a3')).select(512, [])) as [number][]
+    const rows = await (await clientOf('a3')).select<[number, string]>(512, [])
     const found = new Set(rows.map(([id]) => id))
     expect([...acknowledged].filter((id) => !found.has(id))).toEqual([])
     await (await clientOf('a3')).insert(512, [last + 1, 'behind'])
@@ -185,6 +185,7 @@ describe('a data directory', () => {
       expect(space.count()).toBe(0)
       for (let id = 0; id < 30_000; id++) space.insert([id])
       await storage.committed()
+      await expect.poll(() => storage.info().journal!.snapshot, { timeout: 10_000 }).toBeGreaterThan(run * 30_000)
       await storage.close({ graceMs: 0 })
     }
     const names = await readdir(dir)

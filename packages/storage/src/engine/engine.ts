@@ -3,8 +3,10 @@
  * the removed one), numbered by this instance; rows of other instances are applied the same way. Whoever journals or
  * replicates listens to `onCommit`.
  */
-import { encodeValue, IteratorType } from '@orbweaver/iproto'
+import { IteratorType } from '@orbweaver/iproto'
 import { boxErrors } from '../errors.js'
+import { loadRow } from './restoration.js'
+import type { Restoration } from './restoration.js'
 import { Schema, SYSTEM_SPACE } from './schema.js'
 import { partsOf } from './space-index.js'
 import type { IndexKey, SpaceIndex } from './space-index.js'
@@ -33,9 +35,9 @@ export interface SelectOptions {
 export type Position = { readonly key: readonly unknown[] } | { readonly tuple: StoredTuple }
 
 export class Engine {
-  readonly schema: Schema = new Schema()
-  /** Called with the rows of every committed transaction of this instance, in order; empty ones (local spaces) are left out. */
-  onCommit: (rows: readonly RowBody[]) => void = () => undefined
+  #schema: Schema = new Schema()
+  /** Called with the rows of every committed transaction of this instance, in order: those for all instances, and those of local spaces. */
+  onCommit: (rows: readonly RowBody[], localRows: readonly RowBody[]) => void = () => undefined
   /** Called with every committed change, local and replicated: what keeps derived state (buckets) true. */
   onChange: (change: SpaceChange) => void = () => undefined
   /** Called when everything was replaced at once. */
@@ -44,6 +46,11 @@ export class Engine {
   guard: (space: Space) => void = () => undefined
   /** Judges each change a statement of this instance has made (not rows of others): what it throws undoes the statement. */
   judge: (change: SpaceChange) => void = () => undefined
+
+  /** The spaces of the moment: another object when everything was replaced. */
+  get schema(): Schema {
+    return this.#schema
+  }
 
   /**
    * Runs `work` as one transaction that is committed when it returns and undone when it throws. With `transaction`, as a part of
@@ -55,9 +62,7 @@ export class Engine {
       try {
         return work(transaction)
       } catch (error) {
-        const undone = transaction.changes.slice(size)
-        transaction.rollbackTo(size)
-        this.#redefine(undone)
+        transaction.rollbackTo(size, (change) => this.#reverted(transaction, change))
         throw error
       }
     }
@@ -78,16 +83,17 @@ export class Engine {
     transaction.commit()
     if (transaction.changes.length === 0) return
     const rows: RowBody[] = []
+    const localRows: RowBody[] = []
     for (const change of transaction.changes) {
-      if (!change.space.definition.isLocal) rows.push(rowOf(change))
+      const target = change.space.definition.isLocal ? localRows : rows
+      target.push(rowOf(change))
       this.onChange(change)
     }
-    if (rows.length > 0) this.onCommit(rows)
+    this.onCommit(rows, localRows)
   }
 
   rollback(transaction: Transaction): void {
-    transaction.rollback()
-    this.#redefine(transaction.changes)
+    transaction.rollback((change) => this.#reverted(transaction, change))
   }
 
   // ---- statements ---------------------------------------------------------------------------------------------------
@@ -115,7 +121,7 @@ export class Engine {
     index: number | string = 0,
   ): StoredTuple | undefined {
     const { found, parsed, target } = this.#findExact(space, key, index)
-    transaction?.sawPoint(target, parsed, found)
+    transaction?.sawPoint(space, target, parsed, found)
     return found
   }
 
@@ -134,10 +140,12 @@ export class Engine {
     operations: readonly unknown[],
     options: { index?: number | string; indexBase?: number } = {},
   ): StoredTuple | undefined {
-    this.guard(space)
-    return this.run(transaction, (own) => {
-      const { found } = this.#findExact(space, key, options.index ?? 0)
-      if (found === undefined) return undefined
+    return this.#statement(transaction, space, (own) => {
+      const { found, parsed, target } = this.#findExact(space, key, options.index ?? 0)
+      if (found === undefined) {
+        own.sawPoint(space, target, parsed, found)
+        return undefined
+      }
       const next = applyOperations(space, found, operations, options.indexBase ?? 0, false)
       this.#refuseKeyChange(space, found, next)
       this.#record(own, this.#applied(space, space.put(next, 'replace')))
@@ -152,8 +160,7 @@ export class Engine {
     operations: readonly unknown[],
     indexBase: number = 0,
   ): void {
-    this.guard(space)
-    this.run(transaction, (own) => {
+    this.#statement(transaction, space, (own) => {
       const found = space.primary.find(space.primary.keyOf(tuple))
       if (found === undefined) {
         this.#record(own, this.#applied(space, space.put(tuple, 'insert')))
@@ -171,14 +178,25 @@ export class Engine {
     key: Buffer,
     index: number | string = 0,
   ): StoredTuple | undefined {
-    this.guard(space)
-    return this.run(transaction, (own) => {
-      const { found } = this.#findExact(space, key, index)
-      if (found === undefined) return undefined
+    return this.#statement(transaction, space, (own) => {
+      const { found, parsed, target } = this.#findExact(space, key, index)
+      if (found === undefined) {
+        own.sawPoint(space, target, parsed, found)
+        return undefined
+      }
       const change = space.remove(space.primary.keyOf(found))
       if (change !== undefined) this.#record(own, this.#applied(space, change))
       return found
     })
+  }
+
+  /** Removes every tuple of a space, as a part of `transaction`. */
+  clear(transaction: Transaction, space: Space): void {
+    this.guard(space)
+    for (const tuple of [...space.tuples()]) {
+      const change = space.remove(space.primary.keyOf(tuple))
+      if (change !== undefined) this.#record(transaction, this.#applied(space, change))
+    }
   }
 
   /** Rows of another instance, as one transaction; they were checked where they were made. */
@@ -200,21 +218,29 @@ export class Engine {
     for (const change of transaction.changes) this.onChange(change)
   }
 
-  /** Every tuple as rows, definitions first: what a new replica starts from. */
-  *snapshot(): IterableIterator<RowBody> {
+  /**
+   * Every tuple of this moment as rows, definitions first: what a new replica starts from, or (with the contents of local
+   * spaces) this instance itself. Rows may be taken slowly, while the engine works on.
+   */
+  snapshot(options: { withLocal?: boolean } = {}): IterableIterator<RowBody> {
     const first: number[] = [SYSTEM_SPACE.space, SYSTEM_SPACE.index]
-    for (const id of first)
-      for (const tuple of this.schema.get(id).tuples()) yield { kind: 'replace', spaceId: id, tuple }
-    for (const space of this.schema.spaces()) {
-      if (first.includes(space.id) || space.definition.isLocal) continue
-      for (const tuple of space.tuples()) yield { kind: 'replace', spaceId: space.id, tuple }
-    }
+    const rest = [...this.schema.spaces()].filter(
+      (space) => !first.includes(space.id) && (options.withLocal === true || !space.definition.isLocal),
+    )
+    const spaces = [...first.map((id) => this.schema.get(id)), ...rest]
+    return rowsOf(spaces.map((space) => [space.id, space.frozenTuples()]))
   }
 
-  /** Replaces everything by the rows of another instance's snapshot; contents of local spaces stay only if the space does. */
-  restore(rows: readonly RowBody[]): void {
-    this.schema.reset()
-    this.applyRows(rows)
+  /** Rows of this instance's own snapshot or journal: as `applyRows`, with nobody told. Call `onRestored` behind the last. */
+  load(rows: readonly RowBody[]): void {
+    for (const row of rows) loadRow(this.#schema, row)
+  }
+
+  /** Replaces everything by another state, which is this engine's from now on; contents of local spaces stay if the space does. */
+  restore(next: Restoration): void {
+    next.keepLocal(this.#schema)
+    next.schema.succeed(this.#schema)
+    this.#schema = next.schema
     this.onRestored()
   }
 
@@ -224,11 +250,24 @@ export class Engine {
     tuple: StoredTuple,
     mode: 'insert' | 'replace',
   ): StoredTuple {
-    this.guard(space)
-    return this.run(transaction, (own) => {
+    return this.#statement(transaction, space, (own) => {
       this.#record(own, this.#applied(space, space.put(tuple, mode)))
       return tuple
     })
+  }
+
+  /** One statement that writes. A refusal is an answer too: what it says must still be true when the transaction commits. */
+  #statement<T>(transaction: Transaction | undefined, space: Space, work: (transaction: Transaction) => T): T {
+    this.guard(space)
+    if (transaction === undefined) return this.run(undefined, work)
+    if (transaction.isInteractive && isDefinition(space))
+      throw boxErrors.unsupported('A transaction of a stream or over waits', 'changes of definitions')
+    try {
+      return this.run(transaction, work)
+    } catch (error) {
+      transaction.sawRange(space)
+      throw error
+    }
   }
 
   #record(transaction: Transaction, change: SpaceChange): void {
@@ -267,19 +306,26 @@ export class Engine {
 
   /** The id of the space whose definition `change` is a part of. */
   #definedBy(change: SpaceChange): number | undefined {
-    const { id } = change.space
-    if (id !== SYSTEM_SPACE.space && id !== SYSTEM_SPACE.index) return undefined
+    if (!isDefinition(change.space)) return undefined
     return partsOf(change.key)[0] as number
   }
 
-  /** After an undo: definitions are what their tuples say again. */
-  #redefine(undone: readonly SpaceChange[]): void {
-    for (const id of new Set(undone.map((change) => this.#definedBy(change))))
-      if (id !== undefined) this.schema.refresh(id)
+  /** A definition is what its tuples say again, before the contents that were changed under it are put back. */
+  #reverted(transaction: Transaction, change: SpaceChange): void {
+    const id = this.#definedBy(change)
+    if (id !== undefined) this.schema.refresh(id, transaction.changes.find(({ space }) => space.id === id)?.space)
   }
+}
+
+function isDefinition({ id }: Space): boolean {
+  return id === SYSTEM_SPACE.space || id === SYSTEM_SPACE.index
+}
+
+function* rowsOf(spaces: readonly (readonly [number, Iterable<StoredTuple>])[]): IterableIterator<RowBody> {
+  for (const [spaceId, tuples] of spaces) for (const tuple of tuples) yield { kind: 'replace', spaceId, tuple }
 }
 
 function rowOf(change: SpaceChange): RowBody {
   if (change.after !== undefined) return { kind: 'replace', spaceId: change.space.id, tuple: change.after }
-  return { kind: 'delete', spaceId: change.space.id, key: encodeValue(partsOf(change.key)) }
+  return { kind: 'delete', spaceId: change.space.id, key: change.removedKey! }
 }

@@ -12,10 +12,14 @@ export interface OrderedMap<K, V> {
   set(key: K, value: V): boolean
   delete(key: K): boolean
   clear(): void
-  /** From the first key at or behind `lowest`, upwards. */
-  entries(lowest?: K): IterableIterator<[K, V]>
+  /** The same entries in a map of its own, at once: what either changes from now on is copied then. */
+  clone(): OrderedMap<K, V>
+  /** The entry at `key`, or the first one behind it. */
+  getPairOrNextHigher(key: K): [K, V] | undefined
+  /** From the first key at or behind `lowest`, upwards. With `reused`, every entry comes in that same array. */
+  entries(lowest?: K, reused?: (K | V)[]): IterableIterator<[K, V]>
   /** From the last key at or before `highest`, downwards. */
-  entriesReversed(highest?: K): IterableIterator<[K, V]>
+  entriesReversed(highest?: K, reused?: (K | V)[]): IterableIterator<[K, V]>
 }
 
 type TreeClass = new <K, V>(entries: [K, V][] | undefined, compare: (a: K, b: K) => number) => OrderedMap<K, V>

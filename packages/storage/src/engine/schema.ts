@@ -176,14 +176,16 @@ export class Schema {
 
   /**
    * Makes the space with this id what the tuples of `_space` and `_index` say: created, rebuilt with its contents, or dropped.
+   * @param former - the space that had this id, when a drop is taken back: it comes back with its contents
    * @throws BoxError when its contents do not fit the new definition; the old one stays
    */
-  refresh(id: number): void {
+  refresh(id: number, former?: Space): void {
     if (id <= LAST_SYSTEM_SPACE) return // the system's own definitions are fixed
     const row = this.get(SYSTEM_SPACE.space).primary.find(id)
     const old = this.#byId.get(id)
     if (row === undefined) {
       if (old !== undefined) {
+        old.isDropped = true
         this.#byId.delete(id)
         this.#byName.delete(old.name)
       }
@@ -201,7 +203,8 @@ export class Schema {
     const other = this.#byName.get(definition.name)
     if (other !== undefined && other.id !== id) throw boxErrors.tupleFound('name', '_space')
     if (old === undefined) {
-      this.#add(new Space(definition, indexes))
+      former?.redefine(definition, indexes)
+      this.#add(former ?? new Space(definition, indexes))
     } else {
       const formerName = old.name
       old.redefine(definition, indexes)
@@ -211,15 +214,14 @@ export class Schema {
     this.version++
   }
 
-  /** Back to the system spaces, with nothing of users in them: before the state of another instance is taken over. */
-  reset(): void {
-    this.#byId.clear()
-    this.#byName.clear()
-    this.#bootstrap()
-    this.version++
+  /** Takes the place of another schema: its spaces are void, and versions go on rising. */
+  succeed(before: Schema): void {
+    for (const space of before.spaces()) space.isDropped = true
+    this.version = Math.max(this.version, before.version) + 1
   }
 
   #add(space: Space): void {
+    space.isDropped = false
     this.#byId.set(space.id, space)
     this.#byName.set(space.name, space)
   }

@@ -3,6 +3,8 @@
  * touched, so a refused one leaves no trace.
  */
 import { boxErrors } from '../errors.js'
+import { Arena } from './arena.js'
+import type { TupleRef } from './arena.js'
 import { fits, kindAt } from './field-type.js'
 import type { IndexDefinition, SpaceDefinition } from './index-definition.js'
 import { SpaceIndex } from './space-index.js'
@@ -17,22 +19,32 @@ export interface SpaceChange {
   readonly key: IndexKey
   readonly before: StoredTuple | undefined
   readonly after: StoredTuple | undefined
+  /** Of a removal: the primary key as it was encoded. A decoded one has lost its form (5.0 is 5), and with it its type. */
+  readonly removedKey: Buffer | undefined
 }
 
 /** Tarantool's default `memtx_max_tuple_size`. */
 const MAX_TUPLE_BYTES = 1024 * 1024
+/** More than the part of a piece that is not holes, so that emptying pieces keeps up with making holes. */
+const MOVES_PER_CHANGE = 4
 
 export class Space {
   #definition: SpaceDefinition
   #indexes: readonly SpaceIndex[]
   /** +1 with every committed change: what a transaction that scanned this space compares at commit. */
   version = 0
+  /** It is no part of the schema any more: what open transactions wanted of it is void. */
+  isDropped = false
+  #arena = new Arena()
+  /** Fields that are parts of some key. */
+  #keyFields: number
   /** Bytes of all tuples. */
   #bytes = 0
 
   constructor(definition: SpaceDefinition, indexes: readonly IndexDefinition[]) {
     this.#definition = definition
-    this.#indexes = buildIndexes(definition, indexes)
+    this.#indexes = buildIndexes(definition, indexes, this.#arena)
+    this.#keyFields = Math.max(0, ...indexes.flatMap(({ parts }) => parts.map((part) => part.field + 1)))
   }
 
   get definition(): SpaceDefinition {
@@ -55,6 +67,8 @@ export class Space {
     for (const tuple of this.tuples()) next.put(tuple, 'insert')
     this.#definition = definition
     this.#indexes = next.#indexes
+    this.#arena = next.#arena
+    this.#keyFields = next.#keyFields
     this.version++
   }
 
@@ -72,6 +86,11 @@ export class Space {
 
   get bytes(): number {
     return this.#bytes
+  }
+
+  /** Bytes of memory its tuples take, those of removed ones included that are not given back yet. */
+  get memory(): number {
+    return this.#arena.used
   }
 
   /** @throws BoxError 35 */
@@ -94,23 +113,21 @@ export class Space {
    */
   put(tuple: StoredTuple, mode: 'insert' | 'replace'): SpaceChange {
     const offsets = this.#check(tuple)
-    const keys = this.indexes.map((index) => index.keyOf(tuple, offsets))
-    const before = this.primary.find(keys[0])
+    const before = this.primary.findRefOf(tuple, offsets)
     if (before !== undefined && mode === 'insert') throw boxErrors.tupleFound(this.primary.definition.name, this.name)
     for (let i = 1; i < this.indexes.length; i++) {
       const index = this.indexes[i]!
       if (!index.definition.isUnique) continue // the primary key is a part of its keys
-      const other = index.find(keys[i])
+      const other = index.findRefOf(tuple, offsets)
       if (other !== undefined && other !== before) throw boxErrors.tupleFound(index.definition.name, this.name)
     }
-    return this.#replace(tuple, keys, before)
+    return this.#replace(tuple, offsets, before)
   }
 
   /** A tuple that was checked where it was made: rows of other instances. */
   putChecked(tuple: StoredTuple): SpaceChange {
     const offsets = fieldOffsets(tuple)
-    const keys = this.indexes.map((index) => index.keyOf(tuple, offsets))
-    return this.#replace(tuple, keys, this.primary.find(keys[0]))
+    return this.#replace(tuple, offsets, this.primary.findRefOf(tuple, offsets))
   }
 
   /** Removes by the primary key's parts; undefined when nobody is there. */
@@ -118,7 +135,7 @@ export class Space {
     const before = this.primary.find(key)
     if (before === undefined) return undefined
     this.#unlink(before)
-    return { space: this, key, before, after: undefined }
+    return { space: this, key, before, after: undefined, removedKey: this.primary.encodedKeyOf(before) }
   }
 
   /** Puts back what `change` replaced, or applies it again; no checks, both states were valid. */
@@ -134,15 +151,20 @@ export class Space {
 
   /** Whether `change` still fits: nobody else has touched its tuple, and no unique key it needs is taken. */
   canApply(change: SpaceChange): boolean {
-    if (this.primary.find(change.key) !== change.before) return false
+    if (this.isDropped || !isSameTuple(this.primary.find(change.key), change.before)) return false
     if (change.after === undefined) return true
     for (let i = 1; i < this.indexes.length; i++) {
       const index = this.indexes[i]!
       if (!index.definition.isUnique) continue
       const other = index.find(index.keyOf(change.after))
-      if (other !== undefined && other !== change.before) return false
+      if (other !== undefined && !isSameTuple(other, change.before)) return false
     }
     return true
+  }
+
+  /** Every tuple of this moment, by the primary key, whatever happens to the space meanwhile. */
+  frozenTuples(): Iterable<StoredTuple> {
+    return this.indexes[0]?.frozenTuples() ?? []
   }
 
   *tuples(): IterableIterator<StoredTuple> {
@@ -190,24 +212,64 @@ export class Space {
     return offsets
   }
 
-  #replace(tuple: StoredTuple, keys: readonly IndexKey[], before: StoredTuple | undefined): SpaceChange {
-    if (before !== undefined) this.#unlink(before)
-    this.#link(tuple, keys)
-    return { space: this, key: keys[0], before, after: tuple }
+  #replace(tuple: StoredTuple, offsets: FieldOffsets, replaced: TupleRef | undefined): SpaceChange {
+    const key = this.primary.keyOf(tuple, offsets)
+    const ref = this.#arena.add(tuple)
+    this.#bytes += tuple.length
+    if (replaced === undefined) {
+      for (const index of this.indexes) index.add(tuple, offsets, ref)
+      return { space: this, key, before: undefined, after: tuple, removedKey: undefined }
+    }
+    const before = this.#arena.get(replaced)
+    const offsetsBefore = fieldOffsets(before, this.#keyFields)
+    for (const index of this.indexes) index.replace(before, offsetsBefore, tuple, offsets, ref)
+    this.#forget(replaced, before)
+    return { space: this, key, before, after: tuple, removedKey: undefined }
   }
 
-  #link(tuple: StoredTuple, keys?: readonly IndexKey[]): void {
-    this.indexes.forEach((index, i) => index.set(keys === undefined ? index.keyOf(tuple) : keys[i], tuple))
+  #link(tuple: StoredTuple): void {
+    const offsets = fieldOffsets(tuple, this.#keyFields)
+    const ref = this.#arena.add(tuple)
+    for (const index of this.indexes) index.add(tuple, offsets, ref)
     this.#bytes += tuple.length
   }
 
   #unlink(tuple: StoredTuple): void {
-    for (const index of this.indexes) index.delete(index.keyOf(tuple))
+    const offsets = fieldOffsets(tuple, this.#keyFields)
+    const ref = this.indexes[0]?.findRefOf(tuple, offsets)
+    if (ref === undefined) return
+    for (const index of this.indexes) index.delete(tuple, offsets)
+    this.#forget(ref, tuple)
+  }
+
+  /** A tuple that no index holds any more. */
+  #forget(ref: TupleRef, tuple: StoredTuple): void {
+    this.#arena.release(ref)
     this.#bytes -= tuple.length
+    this.#closeHoles()
+  }
+
+  /** Moves a few tuples out of a piece of memory that is full of holes: with every change a little, so that nobody waits for it. */
+  #closeHoles(): void {
+    for (let moved = 0; moved < MOVES_PER_CHANGE; moved++) {
+      const ref = this.#arena.nextToMove()
+      if (ref === undefined) return
+      const tuple = this.#arena.get(ref)
+      const offsets = fieldOffsets(tuple, this.#keyFields)
+      if (this.primary.findRefOf(tuple, offsets) !== ref) continue // a hole
+      const next = this.#arena.add(tuple)
+      for (const index of this.indexes) index.replace(tuple, offsets, tuple, offsets, next)
+      this.#arena.release(ref)
+    }
   }
 }
 
-function buildIndexes(definition: SpaceDefinition, indexes: readonly IndexDefinition[]): SpaceIndex[] {
+/** Tuples of an equal form are one to whoever depends on them, wherever they lie. */
+export function isSameTuple(a: StoredTuple | undefined, b: StoredTuple | undefined): boolean {
+  return a === undefined || b === undefined ? a === b : a.equals(b)
+}
+
+function buildIndexes(definition: SpaceDefinition, indexes: readonly IndexDefinition[], arena: Arena): SpaceIndex[] {
   const primary = indexes[0]?.parts ?? []
-  return indexes.map((index, position) => new SpaceIndex(index, definition.name, position === 0 ? [] : primary))
+  return indexes.map((index, position) => new SpaceIndex(index, definition.name, position === 0 ? [] : primary, arena))
 }

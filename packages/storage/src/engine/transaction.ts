@@ -7,6 +7,7 @@
  */
 import { boxErrors } from '../errors.js'
 import type { IndexKey, SpaceIndex } from './space-index.js'
+import { isSameTuple } from './space.js'
 import type { Space, SpaceChange } from './space.js'
 import type { StoredTuple } from './tuple.js'
 
@@ -14,6 +15,10 @@ type TransactionState = 'running' | 'suspended' | 'committed' | 'aborted'
 
 /** Changes of one transaction beyond which it is refused: nothing grows without bound. */
 const MAX_CHANGES = 1_000_000
+
+/** Beyond these, a read of one key is remembered as a read of its space: more conflicts, and no work that grows with the square. */
+const MAX_LOOKED_THROUGH = 1_000
+const MAX_POINTS = 100_000
 
 interface PointRead {
   readonly index: SpaceIndex
@@ -34,6 +39,11 @@ export class Transaction {
     this.#isInteractive = options.isInteractive
   }
 
+  /** It may stay open between requests. */
+  get isInteractive(): boolean {
+    return this.#isInteractive
+  }
+
   get state(): TransactionState {
     return this.#state
   }
@@ -48,10 +58,22 @@ export class Transaction {
     if (this.#isInteractive && !this.#scans.has(space)) this.#scans.set(space, space.version)
   }
 
-  sawPoint(index: SpaceIndex, key: IndexKey, seen: StoredTuple | undefined): void {
-    // What it wrote itself is checked through its changes.
-    if (this.#isInteractive && !this.changes.some((change) => change.after === seen && seen !== undefined))
-      this.#points.push({ index, key, seen })
+  /** A read of one key of a unique index of `space`. */
+  sawPoint(space: Space, index: SpaceIndex, key: IndexKey, seen: StoredTuple | undefined): void {
+    if (!this.#isInteractive) return
+    if (this.changes.length > MAX_LOOKED_THROUGH || this.#points.length > MAX_POINTS) {
+      this.sawRange(space)
+      return
+    }
+    // What it wrote or removed itself is checked through its changes.
+    const isOwn =
+      seen === undefined
+        ? this.changes.some(
+            ({ space: changed, before }) =>
+              changed === space && before !== undefined && index.isSameKey(index.keyOf(before), key),
+          )
+        : this.changes.some((change) => isSameTuple(change.after, seen))
+    if (!isOwn) this.#points.push({ index, key, seen })
   }
 
   /** Takes the changes out of sight until `resume`. */
@@ -86,25 +108,31 @@ export class Transaction {
     for (const space of new Set(this.changes.map((change) => change.space))) space.version++
   }
 
-  rollback(): void {
-    if (this.#state === 'running') this.#undo()
+  /** @param reverted - told of each change right behind its undo: what depends on it must be right before the next one */
+  rollback(reverted: (change: SpaceChange) => void = () => undefined): void {
+    if (this.#state === 'running') this.#undo(reverted)
     this.#state = 'aborted'
   }
 
   /** Takes back the changes made since there were `size` of them: one failed statement, not the whole transaction. */
-  rollbackTo(size: number): void {
+  rollbackTo(size: number, reverted: (change: SpaceChange) => void = () => undefined): void {
     while (this.changes.length > size) {
-      const change = this.changes.pop()!
+      const change = this.changes.at(-1)!
       change.space.revert(change)
+      reverted(change)
+      this.changes.pop()
     }
   }
 
-  #undo(): void {
-    for (let i = this.changes.length - 1; i >= 0; i--) this.changes[i]!.space.revert(this.changes[i]!)
+  #undo(reverted: (change: SpaceChange) => void = () => undefined): void {
+    for (let i = this.changes.length - 1; i >= 0; i--) {
+      this.changes[i]!.space.revert(this.changes[i]!)
+      reverted(this.changes[i]!)
+    }
   }
 
   #readsHold(): boolean {
-    for (const [space, version] of this.#scans) if (space.version !== version) return false
-    return this.#points.every(({ index, key, seen }) => index.find(key) === seen)
+    for (const [space, version] of this.#scans) if (space.isDropped || space.version !== version) return false
+    return this.#points.every(({ index, key, seen }) => isSameTuple(index.find(key), seen))
   }
 }

@@ -10,7 +10,7 @@ import type { Space } from './space.js'
 import { fieldOffsets, tupleOf } from './tuple.js'
 import type { StoredTuple } from './tuple.js'
 
-export type Operation = readonly unknown[]
+type Operation = readonly unknown[]
 
 /** Tarantool's limit of operations in one request. */
 const MAX_OPERATIONS = 4_000

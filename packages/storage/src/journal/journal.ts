@@ -10,7 +10,6 @@ import type { SnapshotEnd } from '../replication/row-codec.js'
 import { diskTrouble, JournalError } from './errors.js'
 import type { JournalOwnerId } from './file-head.js'
 import { dataFiles, UNFINISHED } from './file-name.js'
-import type { DataFile } from './file-name.js'
 import type { JournalFiles } from './journal-files.js'
 import { readJournal } from './reader.js'
 import { decodeRecords } from './record.js'
@@ -26,8 +25,8 @@ export interface JournalSubject {
   loadEnd(end: SnapshotEnd, vote: Vote): void
   /** One frame of the journal: rows and promises as they were. */
   replay(frame: JournalFrame): void
-  /** Everything now; called in a turn of the loop of its own. */
-  view(): SnapshotView
+  /** Everything now, or undefined while that makes no sense; called in a turn of the loop of its own. */
+  view(): SnapshotView | undefined
   /** Everything up to this record is on disk. */
   durable(sequence: number): void
 }
@@ -59,6 +58,8 @@ export interface JournalInfo {
 
 const DEFAULT_SEGMENT_BYTES = 8 * 1024 * 1024
 const RETRY_MS = 1_000
+/** Every start begins a file: however little is in them, more than these are too many. */
+const MAX_FILES = 64
 
 export class Journal {
   readonly #options: JournalOptions
@@ -67,7 +68,8 @@ export class Journal {
   #owner: JournalOwnerId | undefined
   /** Record of the last snapshot. */
   #snapshot = 0
-  #snapshots: DataFile[] = []
+  /** Bytes the writer had written then. */
+  #marked = 0
   #running: Promise<void> | undefined
   /** The state was replaced as a whole: the journal goes on only behind a snapshot of the new one. */
   #isReplaced = false
@@ -92,13 +94,17 @@ export class Journal {
    */
   async open(owner: { uuid: string | undefined; number: number }, newUuid: () => string): Promise<JournalOwnerId> {
     const { files } = this.#options
-    await files.lock()
     try {
-      return await this.#load(owner, newUuid)
+      await files.lock()
+      try {
+        return await this.#load(owner, newUuid)
+      } catch (error) {
+        await this.#writer?.close()
+        this.#writer = undefined
+        await files.unlock()
+        throw error
+      }
     } catch (error) {
-      await this.#writer?.close()
-      this.#writer = undefined
-      await files.unlock()
       throw error instanceof JournalError
         ? error
         : new JournalError('disk', `${files.place} cannot be used: ${diskTrouble(error)}`, { cause: error })
@@ -170,9 +176,8 @@ export class Journal {
     for (const name of Object.values(UNFINISHED)) if (names.includes(name)) await files.remove(name)
     const found = dataFiles(names)
     const segments = found.filter((file) => file.kind === 'journal')
-    this.#snapshots = found.filter((file) => file.kind === 'snapshot')
     const wanted = uuid === undefined ? undefined : { uuid, number }
-    const newest = this.#snapshots.at(-1)
+    const newest = found.findLast((file) => file.kind === 'snapshot')
     let owner = wanted
     if (newest !== undefined) {
       const read = await readSnapshot(files, newest, wanted, (rows) => this.#subject.loadRows(rows))
@@ -195,8 +200,7 @@ export class Journal {
         segmentBytes,
         onDurable: (sequence) => this.#subject.durable(sequence),
       },
-      end.sequence,
-      end.segments,
+      end,
     )
     await this.#writer.open()
     await this.#forget()
@@ -213,8 +217,12 @@ export class Journal {
   #look(): void {
     if (this.#running !== undefined || this.#isClosed || this.#cancelRetry !== undefined) return
     const { snapshotBytes, snapshotRows } = this.#options
-    const { bytes, sequence } = this.#require()
-    if (bytes < snapshotBytes && sequence - this.#snapshot < snapshotRows) return
+    const { written, sequence, segments } = this.#require()
+    const isDue =
+      written - this.#marked >= snapshotBytes ||
+      sequence - this.#snapshot >= snapshotRows ||
+      segments.length > MAX_FILES
+    if (!isDue) return
     if (sequence === this.#snapshot) return
     this.#schedule()
   }
@@ -230,11 +238,11 @@ export class Journal {
     this.#cancelRetry?.()
     this.#cancelRetry = undefined
     this.#running = this.#snapshotNow().then(
-      () => {
+      (isOvertaken) => {
         this.#running = undefined
         this.#snapshotTrouble = undefined
-        if (this.#isReplaced) this.#schedule()
-        else if (!this.#isClosed) this.#look()
+        if (isOvertaken) this.#schedule()
+        else if (!this.#isReplaced) this.#look()
       },
       (error: unknown) => {
         this.#running = undefined
@@ -245,30 +253,31 @@ export class Journal {
     )
   }
 
-  async #snapshotNow(): Promise<void> {
+  /** @returns true when it was overtaken by a new state and is to be taken again */
+  async #snapshotNow(): Promise<boolean> {
     const writer = this.#require()
     const { files } = this.#options
+    const view = this.#subject.view()
+    if (view === undefined) return false
     writer.seal()
-    const { sequence } = writer
+    const { sequence, written } = writer
     const isOfReplaced = this.#isReplaced
     const size = await writeSnapshot(
       files,
       this.#owner!,
       sequence,
-      this.#subject.view(),
-      // Of a replaced state no record is needed: the snapshot is all of it.
-      () => (isOfReplaced ? undefined : writer.whenDurable(sequence)),
+      view,
       () => this.#isClosed || this.#isReplaced !== isOfReplaced,
     )
-    if (size === undefined) return
+    if (size === undefined) return true
     this.#snapshot = sequence
-    this.#snapshots.push({ name: '', kind: 'snapshot', sequence })
+    this.#marked = written
     if (isOfReplaced) {
       this.#isReplaced = false
-      writer.skipTo(sequence)
       writer.release()
     }
     await this.#forget()
+    return false
   }
 
   /** Removes what the last snapshot makes needless. */

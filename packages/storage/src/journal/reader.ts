@@ -16,8 +16,10 @@ export interface JournalEnd {
   /** The last record. */
   readonly sequence: number
   readonly segments: readonly Segment[]
-  /** Bytes of a write that was never finished; they are cut off. */
-  readonly tornBytes: number
+  /** Bytes of the blocks that were read. */
+  readonly bytes: number
+  /** Whose journal it is; undefined when there is none. */
+  readonly owner: JournalOwnerId | undefined
 }
 
 /**
@@ -33,7 +35,8 @@ export async function readJournal(
 ): Promise<JournalEnd> {
   const segments: Segment[] = []
   let sequence = after
-  let tornBytes = 0
+  let bytesRead = 0
+  let found = owner
   for (const [i, file] of journal.entries()) {
     const path = `${files.place}/${file.name}`
     const isLast = i === journal.length - 1
@@ -44,7 +47,9 @@ export async function readJournal(
     }
     const bytes = await files.read(file.name, 0, await files.size(file.name))
     const { blocks, end, tail } = scanBlocks(bytes)
-    refuseOthers(readFileHead(blocks[0], path), owner, files.place)
+    const head = readFileHead(blocks[0], path)
+    refuseOthers(head, found, files.place)
+    found = head
     if (tail === 'damaged' || (tail === 'torn' && !isLast))
       throw new JournalError(
         'damaged',
@@ -62,11 +67,11 @@ export async function readJournal(
         throw new JournalError('damaged', `${path} continues with record ${block.first} behind record ${sequence}`)
       take(block)
       sequence = last
+      bytesRead += block.payload.length
     }
-    if (tail === 'torn') tornBytes = bytes.length - end
     segments.push({ name: file.name, first: file.sequence, bytes: end })
   }
-  return { sequence, segments, tornBytes }
+  return { sequence, segments, bytes: bytesRead, owner: found }
 }
 
 /** @throws JournalError (`foreign`) when the data are another instance's */

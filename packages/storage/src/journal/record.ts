@@ -47,7 +47,7 @@ const PREFIX_BYTES = 5
 /** The frames of one block. @throws MalformedFrameError, BoxError for anything else */
 export function* decodeRecords(payload: Buffer): IterableIterator<JournalFrame> {
   const header = new FrameHeader()
-  for (let at = 0; at < payload.length; ) {
+  for (let at = 0; at < payload.length;) {
     if (payload.length - at < PREFIX_BYTES || payload[at] !== 0xce)
       throw new MalformedFrameError(`A record of the journal begins with 0x${(payload[at] ?? 0).toString(16)}`)
     const end = at + PREFIX_BYTES + payload.readUInt32BE(at + 1)

@@ -29,7 +29,7 @@ export interface SnapshotView {
 
 /**
  * Writes the snapshot of record `sequence`.
- * @param ready - awaited before the snapshot gets its name: everything in it is in the journal then
+ * Records of the journal that are in it need not be on disk: it stands in for them.
  * @param isStopped - asked between slices; true gives up
  * @returns its size in bytes, or undefined when it was given up
  */
@@ -38,14 +38,12 @@ export async function writeSnapshot(
   owner: JournalOwnerId,
   sequence: number,
   view: SnapshotView,
-  ready: () => Promise<void> | undefined,
   isStopped: () => boolean,
 ): Promise<number | undefined> {
   const file = await files.create(UNFINISHED.snapshot, 0)
   let size: number | undefined
   try {
     size = await writeBlocks(file, owner, sequence, view, isStopped)
-    if (size !== undefined) await ready()
   } finally {
     await file.close()
     if (size === undefined || isStopped()) await files.remove(UNFINISHED.snapshot)

@@ -19,6 +19,7 @@ import type { JournalRecord } from './record.js'
 
 const SLAB_BYTES = 256 * 1024
 const RETRY_MS = 1_000
+const ENDED = 'the instance has ended'
 
 /** A finished or current file of the journal. */
 export interface Segment {
@@ -50,8 +51,6 @@ export interface WriterOptions {
   readonly segmentBytes: number
   /** Everything up to this record is on disk. */
   readonly onDurable: (sequence: number) => void
-  /** A write failed (what happened), or works again (undefined). */
-  readonly onTrouble: (trouble: string | undefined) => void
 }
 
 export class JournalWriter {
@@ -60,6 +59,7 @@ export class JournalWriter {
   readonly #frames = new FrameWriter({ slabBytes: SLAB_BYTES })
   #sequence: number
   #durable: number
+  #written: number
   #openCount = 0
   #pending: PendingBlock[] = []
   /** In the order of `sequence`. */
@@ -74,12 +74,13 @@ export class JournalWriter {
   #cancelRetry: (() => void) | undefined
   #idle: (() => void)[] = []
 
-  /** @param segments - files that are there already; `sequence` is the last record in them */
-  constructor(options: WriterOptions, sequence: number, segments: readonly Segment[]) {
+  /** @param end - what is there already: the last record, its files, and the bytes behind the last snapshot */
+  constructor(options: WriterOptions, end: { sequence: number; segments: readonly Segment[]; bytes: number }) {
     this.#options = options
-    this.#sequence = sequence
-    this.#durable = sequence
-    this.#segments = [...segments]
+    this.#sequence = end.sequence
+    this.#durable = end.sequence
+    this.#segments = [...end.segments]
+    this.#written = end.bytes
   }
 
   /** Makes the first file, so that a disk that cannot be written to is noticed before anybody relies on it. */
@@ -99,6 +100,11 @@ export class JournalWriter {
   /** Why the last write failed; undefined while writing works. */
   get trouble(): string | undefined {
     return this.#trouble
+  }
+
+  /** Bytes of blocks ever written behind the last snapshot of the start; only differences mean anything. */
+  get written(): number {
+    return this.#written
   }
 
   /** Bytes of all files that are still needed. */
@@ -168,14 +174,25 @@ export class JournalWriter {
     this.#isClosed = true
     if (this.#isRunning) await new Promise<void>((resolve) => this.#idle.push(resolve))
     if (this.#holds === 0 && this.#sequence > this.#durable) await this.#run()
+    this.#trouble = ENDED
+    this.#failWaiters(boxErrors.journalPending(ENDED))
+    try {
+      await this.#tidy()
+    } catch {
+      // A disk that fails now has failed writes before, and those were reported; the next start tidies up.
+    }
+  }
+
+  async #tidy(): Promise<void> {
+    const { files } = this.#options
     const prepared = await this.#prepared
-    await prepared?.close()
-    if (prepared !== undefined) await this.#options.files.remove(UNFINISHED.segment)
-    await this.#file?.close()
-    const last = this.#segments.at(-1)
-    if (this.#file !== undefined && last !== undefined) await this.#options.files.truncate(last.name, last.bytes)
+    const file = this.#file
     this.#file = undefined
-    this.#failWaiters(boxErrors.journalPending('the instance has ended'))
+    await prepared?.close()
+    await file?.close()
+    if (prepared !== undefined) await files.remove(UNFINISHED.segment)
+    const last = this.#segments.at(-1)
+    if (file !== undefined && last !== undefined) await files.truncate(last.name, last.bytes)
   }
 
   #start(): void {
@@ -197,7 +214,7 @@ export class JournalWriter {
         break
       }
       this.#pending.shift()
-      this.#written(block.first + block.count - 1)
+      this.#arrived(block.first + block.count - 1)
     }
     this.#isRunning = false
     for (const resolve of this.#idle.splice(0)) resolve()
@@ -210,6 +227,7 @@ export class JournalWriter {
     const segment = this.#segments.at(-1)!
     await this.#file!.write([header, ...block.chunks], segment.bytes)
     segment.bytes += bytes
+    this.#written += bytes
     if (segment.bytes * 2 > this.#options.segmentBytes) this.#prepared ??= this.#prepare()
   }
 
@@ -254,12 +272,9 @@ export class JournalWriter {
     return files.create(UNFINISHED.segment, segmentBytes).catch(() => undefined)
   }
 
-  #written(sequence: number): void {
+  #arrived(sequence: number): void {
     this.#durable = sequence
-    if (this.#trouble !== undefined) {
-      this.#trouble = undefined
-      this.#options.onTrouble(undefined)
-    }
+    this.#trouble = undefined
     let done = 0
     while (done < this.#waiters.length && this.#waiters[done]!.sequence <= sequence) this.#waiters[done++]!.resolve()
     this.#waiters.splice(0, done)
@@ -268,7 +283,6 @@ export class JournalWriter {
 
   #failed(trouble: string): void {
     this.#trouble = trouble
-    this.#options.onTrouble(trouble)
     this.#failWaiters(boxErrors.journalPending(trouble))
     if (this.#isClosed) return
     this.#cancelRetry = this.#options.clock.schedule(RETRY_MS, () => {

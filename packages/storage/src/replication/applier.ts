@@ -4,8 +4,9 @@
  */
 import { openChannel, reconnectDelayMs } from '@orbweaver/connection'
 import type { Address, ChannelSink, Credential, Environment, FrameChannel } from '@orbweaver/connection'
-import { FrameHeader, FrameWriter } from '@orbweaver/iproto'
+import { FrameHeader, FrameWriter, MalformedFrameError } from '@orbweaver/iproto'
 import type { RowBody } from '../engine/engine.js'
+import { Restoration } from '../engine/restoration.js'
 import { decodeStreamFrame, encodePosition, encodeSubscribe } from './row-codec.js'
 import type { SnapshotEnd, StreamFrame, Subscription } from './row-codec.js'
 import type { LoggedTransaction } from './row-log.js'
@@ -14,12 +15,13 @@ import type { Vclock } from './vclock.js'
 /** What an applier does to its instance. */
 export interface ApplierTarget {
   subscription(): Subscription
-  readonly vclock: Vclock
+  /** What of its rows is safe here: what the peer may count on. */
+  readonly durableVclock: Vclock
   readonly term: number
   /** Throws to break the link: rows that must not be taken now, or that contradict what is here. */
   transaction(transaction: LoggedTransaction, peer: number): void
-  /** The peer's whole state replaces this instance's. */
-  takeOver(rows: readonly RowBody[], end: SnapshotEnd): void
+  /** The peer's whole state, once it is complete, replaces this instance's. */
+  takeOver(state: Restoration, end: SnapshotEnd): void
   /** A link came up, went down (why), or told its position. */
   linkChanged(peer: number): void
 }
@@ -54,7 +56,7 @@ export class Applier implements ChannelSink {
   #cancelTimer: (() => void) | undefined
   #isAckQueued = false
   #rows: RowBody[] = []
-  #snapshot: RowBody[] | undefined
+  #snapshot: Restoration | undefined
   /** Where the peer said it is. */
   peerVclock: Vclock = new Map()
 
@@ -163,16 +165,17 @@ export class Applier implements ChannelSink {
         this.#target.linkChanged(this.peer)
         return
       case 'snapshotStart':
-        this.#snapshot = []
+        this.#snapshot = new Restoration()
         return
       case 'snapshotRow':
-        this.#snapshot?.push(frame.row)
+        this.#snapshot?.add(frame.row)
         return
       case 'snapshotEnd': {
-        const rows = this.#snapshot ?? []
+        const state = this.#snapshot
         this.#snapshot = undefined
-        this.#target.takeOver(rows, frame.end)
-        this.#acknowledge()
+        if (state === undefined) throw new MalformedFrameError('A snapshot ends that never began')
+        this.#target.takeOver(state, frame.end)
+        this.acknowledge()
         return
       }
       case 'row': {
@@ -181,20 +184,20 @@ export class Applier implements ChannelSink {
         const rows = this.#rows
         this.#rows = []
         this.#target.transaction({ ...frame.place, rows }, this.peer)
-        this.#acknowledge()
+        this.acknowledge()
         return
       }
     }
   }
 
-  /** One frame per turn of the loop, however many transactions came. */
-  #acknowledge(): void {
-    if (this.#isAckQueued) return
+  /** Tells the peer what is safe here: one frame per turn of the loop, however many transactions came. */
+  acknowledge(): void {
+    if (this.#isAckQueued || this.#channel === undefined) return
     this.#isAckQueued = true
     this.#environment.clock.soon(() => {
       this.#isAckQueued = false
       if (this.#channel === undefined) return
-      encodePosition(this.#writer, 0, this.#target.vclock, this.#target.term)
+      encodePosition(this.#writer, 0, this.#target.durableVclock, this.#target.term)
       this.#channel.write(this.#writer.take())
     })
   }

@@ -14,7 +14,7 @@ import {
 } from './row-codec.js'
 import type { SnapshotEnd, Subscription } from './row-codec.js'
 import type { RowLog } from './row-log.js'
-import { lsnOf } from './vclock.js'
+import { covers, lsnOf } from './vclock.js'
 import type { Vclock } from './vclock.js'
 
 /** What a relay reads of its instance. */
@@ -24,7 +24,22 @@ export interface RelaySource {
   readonly term: number
   readonly leader: number
   readonly promotions: SnapshotEnd['promotions']
-  snapshot(): Iterable<RowBody>
+  /** What would still be here after a restart of the instance. */
+  readonly durableVclock: Vclock
+  /** Everything of this moment, to be taken slowly. */
+  snapshot(): Iterator<RowBody>
+  /** Runs in another turn of the loop. */
+  soon(task: () => void): void
+}
+
+/** A snapshot on its way. */
+interface SnapshotTransfer {
+  readonly rows: Iterator<RowBody>
+  readonly end: SnapshotEnd
+  /** Where the log goes on behind it. */
+  readonly next: number
+  readonly generation: number
+  areRowsSent: boolean
 }
 
 export class Relay {
@@ -37,6 +52,8 @@ export class Relay {
   /** The next transaction to send. */
   #next: number
   #isCongested = false
+  #snapshot: SnapshotTransfer | undefined
+  #isWaitingForTurn = false
 
   constructor(source: RelaySource, session: ClientSession, subscription: Subscription) {
     this.#source = source
@@ -49,17 +66,18 @@ export class Relay {
       ? source.log.positionFor(subscription.vclock, source.vclock)
       : undefined
     this.#next = position ?? source.log.end
-    if (position === undefined) this.#sendSnapshot()
+    if (position === undefined) this.#beginSnapshot()
     this.pump()
   }
 
   /** Sends what is there, as far as the subscriber takes it. */
   pump(): void {
-    if (this.#isCongested) return
+    if (this.#isCongested || this.#isWaitingForTurn) return
     const { log } = this.#source
-    if (this.#next < log.start) {
-      this.#next = log.end
-      this.#sendSnapshot()
+    if (this.#snapshot === undefined ? this.#next < log.start : this.#snapshot.generation !== log.generation)
+      this.#beginSnapshot()
+    if (this.#snapshot !== undefined) {
+      this.#sendSlice(this.#snapshot)
       return
     }
     for (let sent = 0; sent < BATCH; sent++) {
@@ -86,15 +104,45 @@ export class Relay {
     this.#isCongested = !this.#session.reply(this.#writer.take()) || this.#isCongested
   }
 
-  #sendSnapshot(): void {
+  #beginSnapshot(): void {
+    const { vclock, term, leader, promotions, log } = this.#source
+    this.#snapshot = {
+      rows: this.#source.snapshot(),
+      end: { vclock, term, leader, promotions: [...promotions] },
+      next: log.end,
+      generation: log.generation,
+      areRowsSent: false,
+    }
     encodeSnapshotStart(this.#writer)
-    for (const row of this.#source.snapshot()) encodeSnapshotRow(this.#writer, row)
-    const { vclock, term, leader, promotions } = this.#source
-    encodeSnapshotEnd(this.#writer, { vclock, term, leader, promotions })
-    this.#isCongested = !this.#session.reply(this.#writer.take())
+  }
+
+  /** Some rows, and the rest when the subscriber has room and other requests have had their turn. */
+  #sendSlice(snapshot: SnapshotTransfer): void {
+    while (!snapshot.areRowsSent && this.#writer.pendingBytes < SLICE_BYTES) {
+      const row = snapshot.rows.next()
+      if (row.done === true) snapshot.areRowsSent = true
+      else encodeSnapshotRow(this.#writer, row.value)
+    }
+    // Its end makes it valid: not before this instance itself can no longer lose what is in it. `pump` comes again then.
+    const isComplete = snapshot.areRowsSent && covers(this.#source.durableVclock, snapshot.end.vclock)
+    if (isComplete) {
+      encodeSnapshotEnd(this.#writer, snapshot.end)
+      this.#snapshot = undefined
+      this.#next = snapshot.next
+    }
+    const chunks = this.#writer.take()
+    if (chunks.length > 0) this.#isCongested = !this.#session.reply(chunks)
+    if (snapshot.areRowsSent && !isComplete) return
+    this.#isWaitingForTurn = true
+    this.#source.soon(() => {
+      this.#isWaitingForTurn = false
+      this.pump()
+    })
   }
 }
 
+/** Bytes of a snapshot in one turn of the loop. */
+const SLICE_BYTES = 256 * 1024
 /** Transactions per write. */
 const BATCH = 1_000
 

@@ -8,7 +8,13 @@ import { BoxError, ErrorCode, InvalidArgumentError } from '@orbweaver/iproto'
 import type { ClientSession, InboundFrame } from '@orbweaver/server'
 import { BodyReader, Key, RequestType } from '@orbweaver/iproto'
 import type { Engine, RowBody } from '../engine/engine.js'
+import type { Restoration } from '../engine/restoration.js'
 import { boxErrors } from '../errors.js'
+import { Journal } from '../journal/journal.js'
+import type { JournalInfo, JournalOptions, JournalSubject } from '../journal/journal.js'
+import type { JournalOwnerId } from '../journal/file-head.js'
+import type { JournalFrame, JournalRecord, Vote } from '../journal/record.js'
+import type { SnapshotView } from '../journal/snapshot.js'
 import { Applier } from './applier.js'
 import type { ApplierTarget, LinkState } from './applier.js'
 import { Quorum } from './quorum.js'
@@ -54,7 +60,15 @@ const MAX_PROMOTIONS = 256
 
 export type InstanceStatus = 'running' | 'loading'
 
-export class Replication implements ApplierTarget, RelaySource {
+/** What was appended to the journal and is not on disk yet. */
+interface Undurable {
+  readonly sequence: number
+  readonly vclock: Vclock
+  /** End of the row log then. */
+  readonly end: number
+}
+
+export class Replication implements ApplierTarget, RelaySource, JournalSubject {
   readonly log: RowLog = new RowLog()
   readonly #options: ReplicationOptions
   readonly #engine: Engine
@@ -72,8 +86,21 @@ export class Replication implements ApplierTarget, RelaySource {
   #isPromoting = false
   #isStopped = false
   #positionWaiters: { target: Vclock; resolve: () => void }[] = []
+  /** Without one, what is in memory counts as safe. */
+  readonly #journal: Journal | undefined
+  #undurable: Undurable[] = []
+  #durableVclock: Vclock = new Map()
+  #divergedTerm = 0
+  /** Rows of the transaction that is being read back. */
+  #replayed: RowBody[] = []
 
-  constructor(engine: Engine, options: ReplicationOptions, environment: Environment, onRoleChange: () => void) {
+  constructor(
+    engine: Engine,
+    options: ReplicationOptions,
+    environment: Environment,
+    onRoleChange: () => void,
+    journal?: Omit<JournalOptions, 'clock'>,
+  ) {
     this.#engine = engine
     this.#options = options
     this.#environment = environment
@@ -83,12 +110,33 @@ export class Replication implements ApplierTarget, RelaySource {
       needed: options.quorum ?? 1,
       timeoutMs: options.quorumTimeoutMs ?? 5_000,
     })
-    engine.onCommit = (rows) => this.#committed(rows)
+    engine.onCommit = (rows, localRows) => this.#committed(rows, localRows)
+    if (journal !== undefined) {
+      this.#journal = new Journal({ ...journal, clock: environment.clock }, this)
+      this.#status = 'loading'
+    }
     if (options.peers.length === 0) this.#role = { ...INITIAL_ROLE, leader: options.number, isWritable: true }
   }
 
-  /** Connects to the peers; call it when this instance can answer them. */
+  /**
+   * Reads back what was there before, where there is a journal. Once.
+   * @throws JournalError
+   */
+  async open(uuid: string | undefined, newUuid: () => string): Promise<JournalOwnerId | undefined> {
+    if (this.#journal === undefined || this.#journal.isOpen) return undefined
+    const owner = await this.#journal.open({ uuid, number: this.#options.number }, newUuid)
+    this.log.reveal()
+    this.#durableVclock = this.#vclock
+    this.#quorum.reset(lsnOf(this.#vclock, this.#options.number))
+    this.#engine.onRestored()
+    this.#setStatus('running')
+    return owner
+  }
+
+  /** Connects to the peers; call it when this instance can answer them. @throws InvalidArgumentError before `open` */
   start(): void {
+    if (this.#journal?.isOpen === false)
+      throw new InvalidArgumentError('A durable storage reads its directory first: await open() before start()')
     if (this.#options.peers.length === 0) return
     this.#appliers = this.#options.peers.map(
       ({ number, address }) =>
@@ -103,6 +151,30 @@ export class Replication implements ApplierTarget, RelaySource {
     for (const applier of this.#appliers) applier.stop()
     this.#quorum.fail(boxErrors.quorumTimeout())
     this.#relays.clear()
+  }
+
+  /** Writes what is not on disk yet, and gives the directory back. */
+  async close(): Promise<void> {
+    await this.#journal?.close()
+  }
+
+  /** Why no write may be made now, whoever is the master. */
+  get refusal(): BoxError | undefined {
+    return this.#status === 'loading' ? boxErrors.loading() : this.#journal?.refusal
+  }
+
+  get journal(): JournalInfo | undefined {
+    return this.#journal?.info()
+  }
+
+  /** Takes a snapshot of everything now. */
+  async snapshotNow(): Promise<void> {
+    await this.#journal?.snapshot()
+  }
+
+  /** What would still be here after a restart. */
+  get durableVclock(): Vclock {
+    return this.#journal === undefined ? this.#vclock : this.#durableVclock
   }
 
   get vclock(): Vclock {
@@ -136,16 +208,26 @@ export class Replication implements ApplierTarget, RelaySource {
 
   /** undefined when everything written here is where it has to be. */
   whenCommitted(): Promise<void> | undefined {
-    return this.#quorum.wait(lsnOf(this.#vclock, this.#options.number))
+    const onDisk = this.#journal?.whenDurable()
+    const elsewhere = this.#quorum.wait(lsnOf(this.#vclock, this.#options.number))
+    if (onDisk === undefined) return elsewhere
+    return elsewhere === undefined ? onDisk : Promise.all([onDisk, elsewhere]).then(() => undefined)
   }
 
-  /** Whether every other instance has everything that is here, within the time. */
-  async synced(timeoutMs: number): Promise<boolean> {
+  /** Numbers of the instances that read rows here now. */
+  get followers(): ReadonlySet<number> {
+    return new Set([...this.#relays.values()].map((relay) => relay.replicaId))
+  }
+
+  /** Whether every other instance, `except` some by their numbers, has everything that is here, within the time. */
+  async synced(timeoutMs: number, except: ReadonlySet<number> = new Set<number>()): Promise<boolean> {
     const target = this.#vclock
     const deadline = this.#environment.clock.now() + timeoutMs
     const isSynced = (): boolean =>
-      this.#options.peers.every(({ number }) =>
-        [...this.#relays.values()].some((relay) => relay.replicaId === number && covers(relay.acknowledged, target)),
+      this.#options.peers.every(
+        ({ number }) =>
+          except.has(number) ||
+          [...this.#relays.values()].some((relay) => relay.replicaId === number && covers(relay.acknowledged, target)),
       )
     while (!isSynced()) {
       const left = deadline - this.#environment.clock.now()
@@ -184,13 +266,14 @@ export class Replication implements ApplierTarget, RelaySource {
         `Term ${this.#role.promised} was promised to instance ${this.#role.promisedTo}, term ${term} of instance ${candidate} comes too late`,
       )
     }
-    this.#setRole(next)
+    this.#promised(next)
     return { vclock: this.#vclock, term: this.#role.term }
   }
 
   // ---- relays: others read here -------------------------------------------------------------------------------------
 
   subscribe(session: ClientSession, frame: InboundFrame): void {
+    if (this.#status !== 'running') throw boxErrors.loading()
     const subscription = decodeSubscribe(frame.body)
     if (
       subscription.replicaId === this.#options.number ||
@@ -199,7 +282,7 @@ export class Replication implements ApplierTarget, RelaySource {
       throw boxErrors.illegalParams(`Instance number ${subscription.replicaId} is not one of this replicaset's others`)
     }
     this.#relays.set(session, new Relay(this, session, subscription))
-    this.#heard(subscription.replicaId, subscription.vclock)
+    this.#heard(subscription.replicaId, subscription.vclock, subscription.term)
   }
 
   /** Whether `session` is a subscriber; if so, its frame was an acknowledgement. */
@@ -207,8 +290,9 @@ export class Replication implements ApplierTarget, RelaySource {
     const relay = this.#relays.get(session)
     if (relay === undefined) return false
     if (frame.type === RequestType.ok) {
-      relay.acknowledged = readVclock(new BodyReader(frame.body).value(Key.vclock))
-      this.#heard(relay.replicaId, relay.acknowledged)
+      const body = new BodyReader(frame.body)
+      relay.acknowledged = readVclock(body.value(Key.vclock))
+      this.#heard(relay.replicaId, relay.acknowledged, body.uint(Key.term) ?? 0)
     }
     return true
   }
@@ -221,20 +305,28 @@ export class Replication implements ApplierTarget, RelaySource {
     this.#relays.delete(session)
   }
 
-  snapshot(): Iterable<RowBody> {
+  snapshot(): Iterator<RowBody> {
     return this.#engine.snapshot()
+  }
+
+  soon(task: () => void): void {
+    this.#environment.clock.soon(() => {
+      if (!this.#isStopped) task()
+    })
   }
 
   // ---- appliers: what the others have -------------------------------------------------------------------------------
 
   subscription(): Subscription {
-    return { replicaId: this.#options.number, vclock: this.#vclock, term: this.#role.term }
+    return { replicaId: this.#options.number, vclock: this.durableVclock, term: this.#role.term }
   }
 
   transaction(transaction: LoggedTransaction, peer: number): void {
     const { origin, lsn, promotion } = transaction
     const known = lsnOf(this.#vclock, origin)
     if (lsn <= known) return
+    const refusal = this.#journal?.refusal
+    if (refusal !== undefined) throw refusal
     if (!accepts(this.#role, transaction.term, peer, this.#options.number)) {
       throw new InvalidArgumentError(
         `Rows of term ${transaction.term} come too late: term ${this.#role.promised} was promised`,
@@ -244,7 +336,7 @@ export class Replication implements ApplierTarget, RelaySource {
       throw new InvalidArgumentError(`Transaction ${lsn} of instance ${origin} follows ${known}: some are missing`)
     if (promotion !== undefined && !covers(promotion.vclock, this.#vclock)) {
       // This instance has rows the new master never had: they are not part of history, its state is replaced.
-      this.#diverged()
+      this.#diverged(promotion.term)
       throw new InvalidArgumentError(`Instance ${origin} was promoted without some of this instance's rows`)
     }
     this.#engine.applyRows(transaction.rows)
@@ -252,14 +344,13 @@ export class Replication implements ApplierTarget, RelaySource {
     if (promotion !== undefined) this.#follow(promotion, origin)
   }
 
-  takeOver(rows: readonly RowBody[], end: SnapshotEnd): void {
-    if (end.term < this.#role.term && this.#status === 'running') {
-      throw new InvalidArgumentError(`A snapshot of term ${end.term} is older than term ${this.#role.term}`)
-    }
+  takeOver(state: Restoration, end: SnapshotEnd): void {
+    const needed = Math.max(this.#role.term, this.#divergedTerm)
+    if (end.term < needed) throw new InvalidArgumentError(`A snapshot of term ${end.term} is older than term ${needed}`)
     if (this.#status === 'running' && covers(this.#vclock, end.vclock) && end.term <= this.#role.term) return
     this.#setStatus('loading')
     this.#quorum.fail(boxErrors.quorumTimeout())
-    this.#engine.restore(rows)
+    this.#engine.restore(state)
     this.log.clear()
     this.#vclock = end.vclock
     this.#quorum.reset(lsnOf(end.vclock, this.#options.number))
@@ -267,10 +358,85 @@ export class Replication implements ApplierTarget, RelaySource {
     const { term, leader } = end
     if (term > this.#role.term)
       this.#role = { ...follow(this.#role, term, leader, this.#options.number), isWritable: false }
+    if (this.#journal !== undefined) {
+      this.#undurable = []
+      this.#durableVclock = new Map()
+      this.#journal.replaced()
+      this.#record({ vote: this.#vote })
+    }
     this.#setStatus('running')
     // Relays of this instance continue from a snapshot of their own.
     this.#pump()
     this.#positionReached()
+  }
+
+  // ---- the journal: what was here before ----------------------------------------------------------------------------
+
+  loadRows(rows: readonly RowBody[]): void {
+    this.#engine.load(rows)
+  }
+
+  loadEnd({ vclock, term, leader, promotions }: SnapshotEnd, vote: Vote): void {
+    this.#vclock = vclock
+    this.#promotions = [...promotions]
+    this.#role = { ...this.#role, term, leader, promised: vote.term, promisedTo: vote.candidate }
+  }
+
+  replay(frame: JournalFrame): void {
+    switch (frame.is) {
+      case 'vote':
+        this.#role = { ...this.#role, promised: frame.vote.term, promisedTo: frame.vote.candidate }
+        return
+      case 'snapshotRow': // a row of a local space
+        this.#engine.load([frame.row])
+        return
+      case 'row':
+        if (frame.row !== undefined) this.#replayed.push(frame.row)
+        if (frame.isLast) this.#replayTransaction({ ...frame.place, rows: this.#replayed })
+        return
+      case 'position':
+      case 'snapshotStart':
+      case 'snapshotEnd':
+        throw new InvalidArgumentError(`A journal holds no frame of kind '${frame.is}'`)
+    }
+  }
+
+  #replayTransaction(transaction: LoggedTransaction): void {
+    this.#replayed = []
+    this.#engine.load(transaction.rows)
+    this.#advance(transaction)
+    const { promotion, origin } = transaction
+    if (promotion === undefined) return
+    this.#promotions.push(promotion)
+    if (this.#promotions.length > MAX_PROMOTIONS) this.#promotions.shift()
+    // Whoever was the master must be promoted again: others may have gone on in the meantime. One that is alone may write.
+    this.#role = { ...follow(this.#role, promotion.term, origin, this.#options.number), isWritable: this.#isAlone }
+  }
+
+  get #isAlone(): boolean {
+    return this.#options.peers.length === 0
+  }
+
+  view(): SnapshotView | undefined {
+    if (this.#status !== 'running') return undefined
+    const { term, leader } = this.#role
+    return {
+      rows: this.#engine.snapshot({ withLocal: true }),
+      end: { vclock: this.#vclock, term, leader, promotions: [...this.#promotions] },
+      vote: this.#vote,
+    }
+  }
+
+  durable(sequence: number): void {
+    let done = 0
+    while (done < this.#undurable.length && this.#undurable[done]!.sequence <= sequence) done++
+    const last = this.#undurable[done - 1]
+    if (last === undefined) return
+    this.#undurable.splice(0, done)
+    this.#durableVclock = last.vclock
+    this.log.reveal(last.end)
+    this.#pump()
+    for (const applier of this.#appliers) applier.acknowledge()
   }
 
   linkChanged(peer: number): void {
@@ -280,27 +446,54 @@ export class Replication implements ApplierTarget, RelaySource {
 
   // ---- inside -------------------------------------------------------------------------------------------------------
 
-  #committed(rows: readonly RowBody[]): void {
-    this.#own(rows, undefined)
+  #committed(rows: readonly RowBody[], localRows: readonly RowBody[]): void {
+    if (rows.length > 0) this.#own(rows, undefined, localRows)
+    else if (localRows.length > 0) this.#record({ localRows })
   }
 
-  #own(rows: readonly RowBody[], promotion: Promotion | undefined): void {
+  #own(rows: readonly RowBody[], promotion: Promotion | undefined, localRows: readonly RowBody[] = []): void {
     const { number } = this.#options
-    this.#append({
+    const transaction: LoggedTransaction = {
       origin: number,
       lsn: lsnOf(this.#vclock, number) + 1,
       term: promotion?.term ?? this.#role.term,
       timestamp: this.#environment.clock.wallNow(),
       rows,
       promotion,
-    })
+    }
+    this.#append(transaction, localRows)
   }
 
-  #append(transaction: LoggedTransaction): void {
-    if (this.#options.peers.length > 0) this.log.append(transaction, this.#vclock)
-    this.#vclock = advanced(this.#vclock, transaction.origin, transaction.lsn)
+  #append(transaction: LoggedTransaction, localRows: readonly RowBody[] = []): void {
+    this.#advance(transaction)
+    this.#record({ transaction, localRows })
     this.#pump()
     this.#positionReached()
+  }
+
+  #advance(transaction: LoggedTransaction): void {
+    if (this.#options.peers.length > 0) this.log.append(transaction, this.#vclock)
+    this.#vclock = advanced(this.#vclock, transaction.origin, transaction.lsn)
+  }
+
+  #record(record: JournalRecord): void {
+    if (this.#journal === undefined) {
+      this.log.reveal()
+      return
+    }
+    this.#journal.append(record)
+    this.#undurable.push({ sequence: this.#journal.sequence, vclock: this.#vclock, end: this.log.end })
+  }
+
+  get #vote(): Vote {
+    return { term: this.#role.promised, candidate: this.#role.promisedTo }
+  }
+
+  /** A promise must outlive this process: it is in the journal before anybody is told. */
+  #promised(next: RoleState): void {
+    const isNew = next.promised !== this.#role.promised || next.promisedTo !== this.#role.promisedTo
+    this.#setRole(next)
+    if (isNew) this.#record({ vote: this.#vote })
   }
 
   #follow(promotion: Promotion, leader: number): void {
@@ -339,14 +532,22 @@ export class Replication implements ApplierTarget, RelaySource {
     })
   }
 
-  #heard(peer: number, vclock: Vclock): void {
-    this.#quorum.acknowledge(peer, lsnOf(vclock, this.#options.number))
+  /**
+   * Positions count only between instances of one term: under another one the same number may be another transaction, which its
+   * instance is about to give up, or one that a later master never had.
+   */
+  #heard(peer: number, vclock: Vclock, term: number): void {
+    if (term === this.#role.term) this.#quorum.acknowledge(peer, lsnOf(vclock, this.#options.number))
   }
 
-  #diverged(): void {
+  /** @param term - of the promotion that showed it: only a state that knows it may replace this one */
+  #diverged(term: number): void {
+    this.#divergedTerm = term
     this.#setStatus('loading')
     this.#quorum.fail(boxErrors.quorumTimeout())
     this.#vclock = new Map()
+    this.#durableVclock = new Map()
+    this.#undurable = []
     this.log.clear()
     for (const applier of this.#appliers) applier.resubscribe()
   }
@@ -357,7 +558,7 @@ export class Replication implements ApplierTarget, RelaySource {
     const term = Math.max(this.#role.term, this.#role.promised) + 1
     const own = promise(this.#role, term, number)
     if (own === undefined) throw boxErrors.illegalParams(`Term ${term} was promised to another instance`)
-    this.#setRole(own)
+    this.#promised(own)
     const answers = await Promise.allSettled(peers.map((peer) => this.#askPromise(peer, term)))
     const given = answers.flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : []))
     const refusals = answers.flatMap((answer, i) =>
@@ -369,6 +570,8 @@ export class Replication implements ApplierTarget, RelaySource {
         `Instance ${number} cannot be promoted: ${given.length + 1} of the ${needed} instances it needs agree (${refusals.join('; ')})`,
       )
     }
+    // Its own promise counts, so it must be as safe as theirs.
+    await this.#journal?.whenDurable()
     const target = given.reduce((vclock, answer) => joined(vclock, answer), this.#vclock)
     await this.#reach(target, deadline - clock.now())
     if (this.#role.promised !== term || this.#role.promisedTo !== number) {
@@ -377,6 +580,8 @@ export class Replication implements ApplierTarget, RelaySource {
     const promotion: Promotion = { term, vclock: this.#vclock }
     this.#own([], promotion)
     this.#follow(promotion, number)
+    // Whoever asked for it counts on it from now on.
+    await this.#journal?.whenDurable()
   }
 
   async #askPromise(peer: PeerDefinition, term: number): Promise<Vclock> {

@@ -46,10 +46,12 @@ export function stepDown(state: RoleState): RoleState {
 
 /**
  * Whether rows of `term` may be taken from `peer`: rows of the present always, older ones only on the way to a promised term,
- * from its candidate or by the candidate itself.
+ * from its candidate or by the candidate itself until it is the master.
  */
 export function accepts(state: RoleState, term: number, peer: number, self: number): boolean {
-  return term >= state.promised || peer === state.promisedTo || state.promisedTo === self
+  return (
+    term >= state.promised || peer === state.promisedTo || (state.promisedTo === self && state.term < state.promised)
+  )
 }
 
 /** How many of `instances` must promise so that one of them has every write that `quorum` instances have. */

@@ -40,6 +40,9 @@ export class RowLog {
   #first = 0
   #head = 0
   #bytes = 0
+  /** The first transaction relays must not have yet: it is not on this instance's own disk. */
+  #hidden = 0
+  #generation = 0
 
   constructor(options: { maxTransactions?: number; maxBytes?: number } = {}) {
     this.#maxTransactions = options.maxTransactions ?? 100_000
@@ -49,6 +52,11 @@ export class RowLog {
   /** The number the next transaction will have. */
   get end(): number {
     return this.#first + this.#entries.length - this.#head
+  }
+
+  /** Relays may have everything before `end`: what one of them sends must never be unmade by a restart here. */
+  reveal(end: number = this.end): void {
+    if (end > this.#hidden) this.#hidden = end
   }
 
   append(transaction: LoggedTransaction, before: Vclock): void {
@@ -70,8 +78,9 @@ export class RowLog {
     }
   }
 
-  /** undefined: not there yet, or no longer (then `seq` is below `start`). */
+  /** undefined: not there or not revealed yet, or no longer there (then `seq` is below `start`). */
   at(seq: number): LoggedTransaction | undefined {
+    if (seq >= this.#hidden) return undefined
     return this.#entries[this.#head + seq - this.#first]?.transaction
   }
 
@@ -95,7 +104,13 @@ export class RowLog {
     return undefined
   }
 
+  /** +1 with each `clear`: whoever reads must begin anew. */
+  get generation(): number {
+    return this.#generation
+  }
+
   clear(): void {
+    this.#generation++
     this.#first = this.end
     this.#entries = []
     this.#head = 0

@@ -14,20 +14,27 @@ const FIRST: BucketStatus = 'receiving'
 export interface BucketChange {
   readonly before: BucketRecord | undefined
   /** Status as it stands in the new row, also an unknown one. */
-  readonly after: Omit<BucketRecord, 'status'> & { readonly status: string } | undefined
+  readonly after: (Omit<BucketRecord, 'status'> & { readonly status: string }) | undefined
 }
 
 /** Why a change is forbidden, or undefined. */
 export function problemOf({ before, after }: BucketChange, refs: BucketCounters | undefined): string | undefined {
   if (after === undefined) return before === undefined ? undefined : deletionProblem(before, refs)
-  return refsProblem(before, after.status, refs) ?? edgeProblem(before, after.status) ?? generationProblem(before, after)
+  return (
+    refsProblem(before, after.status, refs) ?? edgeProblem(before, after.status) ?? generationProblem(before, after)
+  )
 }
 
-function refsProblem(before: BucketRecord | undefined, to: string, refs: BucketCounters | undefined): string | undefined {
+function refsProblem(
+  before: BucketRecord | undefined,
+  to: string,
+  refs: BucketCounters | undefined,
+): string | undefined {
   if (refs === undefined) return undefined
   if (before === undefined) return "new bucket can't have a ref object"
   if ((to === 'sending' || to === 'sent') && refs.write > 0) return `'${to}' bucket can't have rw refs`
-  if ((to === 'garbage' || to === 'receiving') && refs.write + refs.read > 0) return `'${to}' bucket can't have any refs`
+  if ((to === 'garbage' || to === 'receiving') && refs.write + refs.read > 0)
+    return `'${to}' bucket can't have any refs`
   return undefined
 }
 

@@ -69,6 +69,7 @@ export class BucketRefs {
   readonly #counters = new Map<number, Counters>()
   readonly #writesEnded: Waiters
   #writes = 0
+  #isClosedToWrites = false
 
   constructor(buckets: Buckets, identity: VshardIdentity, clock: Clock) {
     this.#buckets = buckets
@@ -82,7 +83,12 @@ export class BucketRefs {
     if (refusal !== undefined) return refusal
     let counters = this.#counters.get(id)
     if (counters === undefined) {
-      counters = { read: 0, write: 0, readLock: false, writeLock: !BUCKET_STATUS[this.#buckets.get(id)!.status].isWritable }
+      counters = {
+        read: 0,
+        write: 0,
+        readLock: false,
+        writeLock: !BUCKET_STATUS[this.#buckets.get(id)!.status].isWritable,
+      }
       this.#counters.set(id, counters)
     }
     counters[mode]++
@@ -125,6 +131,11 @@ export class BucketRefs {
     return this.#writesEnded.until(isQuiet, deadline)
   }
 
+  /** Gives no write references any more until it is opened again: the role is about to go. */
+  setClosedToWrites(isClosed: boolean): void {
+    this.#isClosedToWrites = isClosed
+  }
+
   /** Takes note of a record that changed: locks follow the status. */
   note(id: number, record: BucketRecord | undefined): void {
     const counters = this.#counters.get(id)
@@ -159,7 +170,7 @@ export class BucketRefs {
       const refusal = REFUSALS[record.status][mode]
       if (refusal !== undefined) return refusal(record)
     }
-    if (mode === 'write' && !this.#identity.isMaster) return nonMaster(this.#identity)
+    if (mode === 'write' && (this.#isClosedToWrites || !this.#identity.isMaster)) return nonMaster(this.#identity)
     return undefined
   }
 

@@ -43,7 +43,7 @@ export class Redirects {
   #age(): void {
     const now = this.#clock.now()
     if (now - this.#since < PERIOD_MS) return
-    this.#old = now - this.#since < 2 * PERIOD_MS ? this.#young : new Map()
+    this.#old = now - this.#since < 2 * PERIOD_MS ? this.#young : new Map<number, string>()
     this.#young = new Map()
     this.#since = now
   }

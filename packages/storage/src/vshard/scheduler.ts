@@ -29,7 +29,17 @@ export interface TurnState {
 
 interface Waiter {
   readonly order: number
+  readonly joins: boolean
   readonly grant: () => void
+}
+
+export interface TurnOptions {
+  /**
+   * May start beside a turn of its own kind that runs already, whatever the quota: the other kind has to wait for that one anyway.
+   * For a move that another storage's move depends on: if it queued behind a reference here, and the reference waited for
+   * that move over there, all three would stand still.
+   */
+  readonly joins?: boolean
 }
 
 interface Side {
@@ -62,9 +72,9 @@ export class Scheduler {
    * Asks for a turn. `granted` is called when it comes: at once, within this call, or later from within another one.
    * @returns gives up waiting; nothing happens when the turn has come already
    */
-  start(kind: TurnKind, granted: () => void): () => void {
+  start(kind: TurnKind, granted: () => void, options: TurnOptions = {}): () => void {
     const { queue } = this.#sides[kind]
-    const waiter: Waiter = { order: this.#order++, grant: granted }
+    const waiter: Waiter = { order: this.#order++, joins: options.joins === true, grant: granted }
     queue.add(waiter)
     this.#pump()
     return () => {
@@ -121,7 +131,12 @@ export class Scheduler {
   }
 
   #head(kind: TurnKind): { kind: TurnKind; waiter: Waiter } | undefined {
-    const [waiter] = this.#sides[kind].queue
-    return waiter !== undefined && this.#mayStart(kind) ? { kind, waiter } : undefined
+    const { queue, running } = this.#sides[kind]
+    const [first] = queue
+    if (first === undefined) return undefined
+    if (this.#mayStart(kind)) return { kind, waiter: first }
+    if (running === 0) return undefined
+    const joining = [...queue].find(({ joins }) => joins)
+    return joining === undefined ? undefined : { kind, waiter: joining }
   }
 }

@@ -1,67 +1,111 @@
 /*
- * What a router calls on a storage: `vshard.storage.*` as vshard 0.1.42 answers it (shapes and order of checks: vectors of
- * real storages). Refusals are values, `[nil, error]`; only wrong use raises.
+ * What a router and other storages call on a storage: `vshard.storage.*` as vshard 0.1.42 answers it (shapes and order of checks:
+ * vectors of real storages). Refusals are values, `[nil, error]`; only wrong use raises.
  */
-import { BoxError } from '@orbweaver/iproto'
-import { VshardError } from '@orbweaver/vshard'
+import { encodeValue, RawValue } from '@orbweaver/iproto'
+import { SERVICES, STORAGE_FUNCTIONS, VshardError } from '@orbweaver/vshard'
+import type { RebalancerState } from '@orbweaver/vshard'
+import { arrayHead } from '../engine/tuple.js'
 import { boxErrors } from '../errors.js'
 import { functionError } from '../function-context.js'
 import type { FunctionContext } from '../function-context.js'
 import { values } from '../functions.js'
 import type { StoredFunction, Values } from '../functions.js'
-import { BUCKET_STATUS } from './bucket-record.js'
+import { argumentList, bucketIdOf, countsOf, fieldOf, functionName, milliseconds } from './arguments.js'
+import { readBucketMessage, receiveBucket, reserveTurn } from './bucket-receive.js'
 import type { BucketRecord } from './bucket-record.js'
-import type { BucketMode, BucketRefs, VshardIdentity } from './bucket-refs.js'
-import { isMoved } from './buckets.js'
-import type { Buckets } from './buckets.js'
-import type { StorageRefs } from './storage-refs.js'
+import { sendBucket } from './bucket-send.js'
+import type { BucketSendOptions } from './bucket-send.js'
+import { internalServices } from './internal-services.js'
+import type { InternalParts, Service } from './internal-services.js'
+import { AWAIT_REFS, RELEASE_TURN, RESERVE_TURN } from './peer-services.js'
+import { answered, refused, timeoutFor, unpacked } from './refusals.js'
+import { bucketRows, shardedSpaces } from './sharded-spaces.js'
+import type { VshardParts } from './vshard-parts.js'
 
-export interface VshardParts {
-  readonly buckets: Buckets
-  readonly bucketRefs: BucketRefs
-  readonly storageRefs: StorageRefs
-  readonly identity: VshardIdentity
-  /** Name of this instance where instances are identified by name. */
-  readonly name: string | undefined
-  invoke(
-    context: FunctionContext,
-    name: string,
-    args: readonly unknown[],
-  ): readonly unknown[] | Promise<readonly unknown[]>
-  /** True when every other instance has everything written here; false when it is not so within the time. */
-  synced(timeoutMs: number): Promise<boolean>
+export interface ServiceParts extends InternalParts {
+  readonly isEnabled: boolean
+  /** @throws VshardError, BoxError: why this storage takes no part in rebalancing now */
+  rebalancerState(): RebalancerState
+  /** Begins to send. @throws VshardError, BoxError */
+  applyRoutes(routes: ReadonlyMap<string, number>): void
 }
 
-/** vshard's default call timeout, where a router sends none. */
-const DEFAULT_TIMEOUT_S = 0.5
 const PAGE = 1_000
 /** `vshard.storage.call` hands on three results of a function at the most. */
 const MAX_RESULTS = 3
 
-type Service = (context: FunctionContext, ...args: unknown[]) => unknown
-
 /** Every function by its public name. */
-export function vshardFunctions(parts: VshardParts): Record<string, StoredFunction> {
-  const services = internalServices(parts)
-  return {
-    'vshard.storage.call': (context, bucketId, mode, name, args) =>
+export function vshardFunctions(parts: ServiceParts): Record<string, StoredFunction> {
+  const receive: Service = (context, ...args) => bucketRecv(parts, context, args)
+  const requestState: Service = () => answered(() => stateReply(parts.rebalancerState()))
+  const applyRoutes: Service = (_context, routes) =>
+    answered(() => {
+      parts.applyRoutes(countsOf(routes))
+      return true
+    })
+  const services = internalServices(parts, {
+    [SERVICES.rebalancerRequestState]: requestState,
+    [SERVICES.rebalancerApplyRoutes]: applyRoutes,
+    [SERVICES.bucketRecv]: receive,
+  })
+  const functions: Record<string, Service> = {
+    [STORAGE_FUNCTIONS.call]: (context, bucketId, mode, name, args) =>
       callOnBucket(parts, context, bucketId, mode, name, args),
-    'vshard.storage._call': (context, service, ...args) => {
+    [STORAGE_FUNCTIONS.service]: (context, service, ...args) => {
       const found = typeof service === 'string' && Object.hasOwn(services, service) ? services[service] : undefined
       if (found === undefined)
         throw boxErrors.procLua(`attempt to call a nil value: there is no service '${String(service)}'`)
       return found(context, ...args)
     },
-    'vshard.storage.buckets_count': () => parts.buckets.size,
-    'vshard.storage.bucket_stat': (_context, id) => bucketStat(parts, id),
-    'vshard.storage.buckets_discovery': (_context, options) => discoveryPage(parts, options),
-    'vshard.storage.buckets_info': (_context, id) => bucketsInfo(parts, id),
-    'vshard.storage.bucket_force_create': (_context, first, count = 1) => forceCreate(parts, first, count),
-    'vshard.storage.sync': async (_context, timeout = 1) =>
-      (await parts.synced(milliseconds(timeout))) ? true : values(null, unpacked(boxErrors.timeout())),
-    'vshard.storage.rebalancer_request_state': () => rebalancerState(parts),
+    [STORAGE_FUNCTIONS.bucketsCount]: () => parts.buckets.size,
+    [STORAGE_FUNCTIONS.bucketStat]: (_context, id) => bucketStat(parts, bucketIdOf(id, 'bucket_stat(bucket_id)')),
+    [STORAGE_FUNCTIONS.bucketsDiscovery]: (_context, options) => discoveryPage(parts, options),
+    [STORAGE_FUNCTIONS.bucketsInfo]: (_context, id) => bucketsInfo(parts, id),
+    [STORAGE_FUNCTIONS.bucketForceCreate]: (_context, first, count = 1) => forceCreate(parts, first, count),
+    [STORAGE_FUNCTIONS.bucketForceDrop]: (_context, id) => {
+      parts.buckets.remove(bucketIdOf(id, 'bucket_force_drop(bucket_id)'))
+      return true
+    },
+    [STORAGE_FUNCTIONS.bucketCollect]: (_context, id) => collect(parts, bucketIdOf(id, 'bucket_collect(bucket_id)')),
+    [STORAGE_FUNCTIONS.bucketRecv]: receive,
+    [STORAGE_FUNCTIONS.bucketSend]: (_context, id, destination, options) => bucketSend(parts, id, destination, options),
+    [STORAGE_FUNCTIONS.sync]: (_context, timeout) =>
+      answered(async () => {
+        await parts.own.synced(milliseconds(timeout, parts.settings.syncTimeoutMs / 1000), 'sync')
+        return true
+      }),
+    [STORAGE_FUNCTIONS.rebalancerRequestState]: requestState,
+    [STORAGE_FUNCTIONS.rebalancerApplyRoutes]: applyRoutes,
+    [RESERVE_TURN]: (_context, id, from, timeout) =>
+      answered(async () => {
+        await reserveTurn(parts, bucketIdOf(id, 'reserve_turn(bucket_id, from)'), String(from), milliseconds(timeout))
+        return true
+      }),
+    [RELEASE_TURN]: (_context, id, from) => {
+      parts.reservations.release(bucketIdOf(id, 'release_turn(bucket_id, from)'), String(from))
+      return true
+    },
+    [AWAIT_REFS]: (_context, timeout) =>
+      answered(async () => {
+        const deadline = parts.clock.now() + milliseconds(timeout)
+        if (!(await parts.storageRefs.ended(deadline)))
+          throw timeoutFor(`instance ${parts.identity.instanceId} still holds storage refs`)
+        return true
+      }),
   }
+  return Object.fromEntries(
+    Object.entries(functions).map(([name, run]): [string, StoredFunction] => [
+      name,
+      (context, ...args) => {
+        if (!parts.isEnabled) throw boxErrors.procLua(DISABLED.toWireText())
+        return run(context, ...args)
+      },
+    ]),
+  )
 }
+
+const DISABLED = VshardError.of('STORAGE_IS_DISABLED', { reason: 'storage is disabled explicitly' })
 
 // ---- vshard.storage.call ---------------------------------------------------------------------------------------------
 
@@ -74,9 +118,9 @@ async function callOnBucket(
   args: unknown,
 ): Promise<Values> {
   if (typeof bucketId !== 'number') throw boxErrors.procLua('bucket_id must be a number')
-  if (mode !== 'read' && mode !== 'write') throw boxErrors.procLua(`Unknown mode: ${String(mode)}`)
-  const refusal = parts.bucketRefs.take(bucketId, mode)
-  if (refusal !== undefined) return values(null, refusal.toWire())
+  if (mode !== 'read' && mode !== 'write') throw boxErrors.procLua('Unknown mode')
+  const ref = parts.bucketRefs.take(bucketId, mode)
+  if (ref instanceof VshardError) return refused(ref)
   let reply: Values
   try {
     const results = await parts.invoke(context, functionName(name), argumentList(args))
@@ -84,12 +128,8 @@ async function callOnBucket(
   } catch (error) {
     reply = values(false, unpacked(functionError(error)))
   }
-  return released(parts.bucketRefs, bucketId, mode) ?? reply
-}
-
-function released(bucketRefs: BucketRefs, bucketId: number, mode: BucketMode): Values | undefined {
-  const corrupted = bucketRefs.release(bucketId, mode)
-  return corrupted === undefined ? undefined : values(null, corrupted.toWire())
+  const corrupted = parts.bucketRefs.release(ref)
+  return corrupted === undefined ? reply : refused(corrupted)
 }
 
 function withoutTrailingNils(results: readonly unknown[]): unknown[] {
@@ -98,45 +138,26 @@ function withoutTrailingNils(results: readonly unknown[]): unknown[] {
   return results.slice(0, length)
 }
 
-/** A box error as Lua's `error:unpack()` gives it, which is how vshard puts it into results. */
-export function unpacked(error: BoxError): Record<string, unknown> {
-  return {
-    type: error.boxType,
-    base_type: error.boxType === 'AccessDeniedError' ? 'AccessDeniedError' : 'ClientError',
-    code: error.boxCode,
-    message: error.message,
-    trace: [{ file: error.file, line: error.line }],
-    ...(error.cause instanceof BoxError ? { prev: unpacked(error.cause) } : {}),
-  }
-}
-
 // ---- buckets ---------------------------------------------------------------------------------------------------------
 
-function statOf(record: BucketRecord): Map<unknown, unknown> {
+function statOf({ id, status, destination, generation }: BucketRecord, isTransferring: boolean): Map<unknown, unknown> {
   // A tuple turned into a map by Lua has its positions and its names.
   const stat = new Map<unknown, unknown>([
-    [1, record.id],
-    [2, record.status],
-    ['id', record.id],
-    ['status', record.status],
+    [1, id],
+    [2, status],
+    ['id', id],
+    ['status', status],
   ])
-  if (record.destination !== undefined) stat.set(3, record.destination).set('destination', record.destination)
-  if (record.generation > 0)
-    stat.set(4, { generation: record.generation }).set('opts', { generation: record.generation })
+  if (destination !== undefined) stat.set(3, destination).set('destination', destination)
+  if (generation > 0) stat.set(4, { generation }).set('opts', { generation })
+  if (isTransferring) stat.set('is_transfering', true)
   return stat
 }
 
-function bucketStat({ buckets }: VshardParts, id: unknown): Values {
-  if (typeof id !== 'number') throw boxErrors.procLua('Usage: bucket_stat(bucket_id)')
+function bucketStat({ bucketRefs, buckets, transfers }: VshardParts, id: number): Values {
   const record = buckets.get(id)
-  if (record === undefined)
-    return values(null, VshardError.of('WRONG_BUCKET', { bucket_id: id, reason: 'Not found' }).toWire())
-  if (BUCKET_STATUS[record.status].isReadable) return values(statOf(record), null)
-  const { destination } = record
-  return values(
-    statOf(record),
-    VshardError.of('WRONG_BUCKET', { bucket_id: id, reason: 'read is prohibited', destination }).toWire(),
-  )
+  const unreadable = bucketRefs.unreadable(id)
+  return values(record === undefined ? null : statOf(record, transfers.has(id)), unreadable?.toWire() ?? null)
 }
 
 /** With `{from}` a page of at most 1,000 scanned records; without, the flat list of active and then pinned ids. */
@@ -164,176 +185,102 @@ function bucketsInfo({ buckets, bucketRefs }: VshardParts, id: unknown): Map<num
   const info = new Map<number, unknown>()
   const only = typeof id === 'number' ? buckets.get(id) : undefined
   for (const record of typeof id === 'number' ? (only === undefined ? [] : [only]) : buckets.from(0)) {
-    const refs = bucketRefs.of(record.id)
+    const { read, write, readLock, writeLock } = bucketRefs.of(record.id) ?? NO_COUNTERS
     info.set(record.id, {
       id: record.id,
       status: record.status,
-      destination: record.destination,
       generation: record.generation,
-      ref_ro: refs === undefined || refs.read === 0 ? undefined : refs.read,
-      ref_rw: refs === undefined || refs.write === 0 ? undefined : refs.write,
+      ...(record.destination === undefined ? {} : { destination: record.destination }),
+      ...(read === 0 ? {} : { ref_ro: read }),
+      ...(write === 0 ? {} : { ref_rw: write }),
+      ...(readLock ? { ro_lock: true } : {}),
+      ...(writeLock ? { rw_lock: true } : {}),
     })
   }
   return info
 }
 
-function forceCreate({ buckets }: VshardParts, first: unknown, count: unknown): unknown {
+const NO_COUNTERS = { read: 0, write: 0, readLock: false, writeLock: false } as const
+
+async function forceCreate(parts: VshardParts, first: unknown, count: unknown): Promise<unknown> {
   if (typeof first !== 'number' || typeof count !== 'number')
     throw boxErrors.procLua('Usage: bucket_force_create(first_bucket_id, count)')
-  try {
-    buckets.create(first, count)
+  return answered(async () => {
+    // A cluster is bootstrapped right after its masters were promoted: they may need a moment.
+    await parts.buckets.until(() => isSynced(parts), parts.clock.now() + SYNC_MS)
+    parts.assertSynced()
+    parts.buckets.create(first, count)
     return true
-  } catch (error) {
-    return values(null, unpacked(functionError(error)))
-  }
-}
-
-function rebalancerState({ buckets, identity }: VshardParts): unknown {
-  const refusal = masterOnly(identity)
-  if (refusal !== undefined) return values(null, refusal.toWire())
-  for (const status of ['sending', 'receiving', 'garbage', 'readonly'] as const)
-    if (buckets.count(status) > 0) return undefined
-  return { bucket_active_count: buckets.count('active'), bucket_pinned_count: buckets.count('pinned') }
-}
-
-function masterOnly({
-  isMaster,
-  instanceId: replica,
-  replicasetId: replicaset,
-  masterId: master,
-}: VshardIdentity): VshardError | undefined {
-  return isMaster ? undefined : VshardError.of('NON_MASTER', { replica, replicaset, master })
-}
-
-// ---- vshard.storage._call --------------------------------------------------------------------------------------------
-
-function internalServices(parts: VshardParts): Readonly<Record<string, Service>> {
-  const { buckets, storageRefs, identity } = parts
-  const services: Record<string, Service> = {
-    info: () => ({ is_master: identity.isMaster, name: parts.name ?? null }),
-    storage_ref: async (context, rid, timeout) =>
-      answered(async () => {
-        await storageRefs.add(context.session.id, refId(rid), milliseconds(timeout))
-        return buckets.size
-      }),
-    storage_ref_make_with_buckets: async (context, rid, timeout, ids) => {
-      const wanted = idList(ids)
-      const gone = movedOf(buckets, wanted)
-      if (gone.length === wanted.length) return { moved: gone }
-      return answered(async () => {
-        const { generation } = buckets
-        await storageRefs.add(context.session.id, refId(rid), milliseconds(timeout))
-        const moved = buckets.generation === generation ? gone : movedOf(buckets, wanted)
-        if (moved.length < wanted.length) return { is_done: true, moved }
-        storageRefs.remove(context.session.id, refId(rid))
-        return { moved }
-      })
-    },
-    storage_ref_check_with_buckets: (context, rid, ids) =>
-      answered(() => {
-        storageRefs.assertHeld(context.session.id, refId(rid))
-        return { moved: movedOf(buckets, idList(ids)) }
-      }),
-    storage_map: async (context, rid, name, args) => {
-      const { id } = context.session
-      try {
-        storageRefs.use(id, refId(rid))
-      } catch (error) {
-        return refused(error)
-      }
-      try {
-        const results = await parts.invoke(context, functionName(name), argumentList(args))
-        return results[0] === undefined || results[0] === null ? true : values(true, results[0])
-      } catch (error) {
-        return values(null, unpacked(functionError(error)))
-      } finally {
-        // A used ref cannot expire: it is still there, whatever the function did.
-        storageRefs.remove(id, refId(rid))
-      }
-    },
-    storage_unref: (context, rid) =>
-      answered(() => {
-        storageRefs.remove(context.session.id, refId(rid))
-        return true
-      }),
-    bucket_test_gc: (_context, ids) => ({
-      bids_not_ok: idList(ids).filter((id) => {
-        const record = buckets.get(id)
-        const isGone = record === undefined || record.status === 'sent' || record.status === 'garbage'
-        return !isGone || (parts.bucketRefs.of(id)?.read ?? 0) > 0
-      }),
-    }),
-    test_api: (_context, ...args) => values(Object.keys(services).toSorted(), ...args),
-  }
-  return services
-}
-
-async function answered(work: () => unknown): Promise<unknown> {
-  try {
-    return await work()
-  } catch (error) {
-    return refused(error)
-  }
-}
-
-/** Refusals of vshard and of the storage are values; a fault of ours goes up. */
-function refused(error: unknown): Values {
-  if (error instanceof VshardError) return values(null, error.toWire())
-  if (error instanceof BoxError) return values(null, unpacked(error))
-  throw error
-}
-
-function movedOf(buckets: Buckets, ids: readonly number[]): { id: number; dst?: string; status?: string }[] {
-  return ids.flatMap((id) => {
-    const record = buckets.get(id)
-    if (!isMoved(record)) return []
-    return [
-      {
-        id,
-        ...(record?.destination === undefined ? {} : { dst: record.destination }),
-        ...(record === undefined ? {} : { status: record.status }),
-      },
-    ]
   })
 }
 
-// ---- arguments -------------------------------------------------------------------------------------------------------
+const SYNC_MS = 2_000
 
-function functionName(value: unknown): string {
-  if (typeof value === 'string') return value
-  throw boxErrors.procLua(`a function name must be a string, got ${typeof value}`)
-}
-
-function argumentList(value: unknown): readonly unknown[] {
-  if (value === undefined || value === null) return []
-  if (Array.isArray(value)) return value
-  throw boxErrors.procLua('arguments must be a list')
-}
-
-function idList(value: unknown): readonly number[] {
-  if (Array.isArray(value) && value.every((id) => typeof id === 'number')) return value
-  throw boxErrors.procLua('bucket ids must be a list of numbers')
-}
-
-function refId(value: unknown): number | bigint {
-  if (typeof value === 'number' || typeof value === 'bigint') return value
-  throw boxErrors.procLua('a ref id must be a number')
-}
-
-/** Lua's seconds, as whole or broken numbers. */
-function milliseconds(seconds: unknown): number {
-  const value = seconds ?? DEFAULT_TIMEOUT_S
-  if (typeof value !== 'number' || Number.isNaN(value) || value < 0) {
-    throw boxErrors.procLua(
-      `A timeout is a number of seconds from 0, got ${typeof value === 'number' ? value : typeof value}`,
-    )
+function isSynced(parts: VshardParts): boolean {
+  if (!parts.identity.isMaster) return true // there is nothing to wait for
+  try {
+    parts.assertSynced()
+    return true
+  } catch (error) {
+    if (error instanceof VshardError) return false
+    throw error
   }
-  return value * 1000
 }
 
-function fieldOf(value: unknown, name: string): unknown {
-  if (value instanceof Map) return value.get(name)
-  return typeof value === 'object' && value !== null && Object.hasOwn(value, name)
-    ? (value as Record<string, unknown>)[name]
-    : undefined
+/** Every row of a readable bucket, space by space. */
+function collect({ bucketRefs, engine, settings }: VshardParts, id: number): unknown {
+  const unreadable = bucketRefs.unreadable(id)
+  if (unreadable !== undefined) return refused(unreadable)
+  return shardedSpaces(engine, settings.shardIndex).map((sharded) => [
+    sharded.space.name,
+    bucketRows(engine, sharded, id).map((tuple) => new RawValue(tuple)),
+  ])
+}
+
+// ---- moves -----------------------------------------------------------------------------------------------------------
+
+async function bucketRecv(parts: VshardParts, context: FunctionContext, args: readonly unknown[]): Promise<unknown> {
+  return answered(async () => {
+    await receiveBucket(parts, readBucketMessage(argumentBytesOf(context, args)))
+    return true
+  })
+}
+
+/** Through `_call` the first argument is the service's name: then the decoded ones are encoded again. */
+function argumentBytesOf(context: FunctionContext, args: readonly unknown[]): Buffer {
+  const { argumentBytes } = context as FunctionContext & { readonly argumentBytes?: Buffer | undefined }
+  const isDirect = argumentBytes !== undefined && arrayHead(argumentBytes).size === args.length
+  return isDirect ? argumentBytes : encodeValue(args)
+}
+
+async function bucketSend(parts: VshardParts, id: unknown, destination: unknown, options: unknown): Promise<unknown> {
+  if (typeof id !== 'number' || typeof destination !== 'string')
+    throw boxErrors.procLua('Usage: bucket_send(bucket_id, destination)')
+  return answered(async () => {
+    await sendBucket(parts, id, destination, sendOptions(options))
+    return true
+  })
+}
+
+function sendOptions(options: unknown): BucketSendOptions {
+  const given = (name: string): number | undefined => {
+    const value = fieldOf(options, name)
+    return value === undefined || value === null ? undefined : milliseconds(value)
+  }
+  const [timeout, chunkTimeout, refTimeout, syncTimeout] = [
+    given('timeout'),
+    given('chunk_timeout'),
+    given('ref_timeout'),
+    given('sync_timeout'),
+  ]
+  return {
+    ...(timeout === undefined ? {} : { timeout }),
+    ...(chunkTimeout === undefined ? {} : { chunkTimeout }),
+    ...(refTimeout === undefined ? {} : { refTimeout }),
+    ...(syncTimeout === undefined ? {} : { syncTimeout }),
+  }
+}
+
+function stateReply({ activeCount, pinnedCount }: RebalancerState): Record<string, number> {
+  return { bucket_active_count: activeCount, bucket_pinned_count: pinnedCount }
 }

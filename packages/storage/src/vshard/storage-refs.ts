@@ -34,7 +34,7 @@ export interface StorageRefInfo {
 }
 
 /** The session of references taken in this process: it never ends. */
-export const LOCAL_SESSION = 0
+const LOCAL_SESSION = -1
 /** References of one session: a router needs one per running map. */
 const MAX_REFS_PER_SESSION = 100_000
 
@@ -43,8 +43,10 @@ export class StorageRefs {
   readonly #buckets: Buckets
   readonly #scheduler: Scheduler
   readonly #sessions = new Map<number, Map<string, StorageRef>>()
-  /** Ended sessions that still use a ref. */
+  /** Ended sessions that still use a ref, or wait for one. */
   readonly #closed = new Set<number>()
+  /** How many refs each session waits for. */
+  readonly #waiting = new Map<number, number>()
   readonly #heap = new RefHeap<StorageRef>()
   readonly #ended: Waiters
   #lastLocal = 0
@@ -73,7 +75,24 @@ export class StorageRefs {
   async add(session: number, id: number | bigint, timeoutMs: number, expireMs?: number): Promise<void> {
     const deadline = this.#clock.now() + timeoutMs
     this.#refuseDuplicate(session, id)
-    await takeTurn(this.#scheduler, this.#clock, 'ref', timeoutMs)
+    this.#waiting.set(session, (this.#waiting.get(session) ?? 0) + 1)
+    try {
+      await takeTurn(this.#scheduler, this.#clock, 'ref', timeoutMs)
+      await this.#addInTurn(session, id, deadline, expireMs)
+    } finally {
+      const waiting = this.#waiting.get(session)! - 1
+      if (waiting === 0) this.#waiting.delete(session)
+      else this.#waiting.set(session, waiting)
+      this.#dropIfDone(session)
+    }
+  }
+
+  async #addInTurn(
+    session: number,
+    id: number | bigint,
+    deadline: number,
+    expireMs: number | undefined,
+  ): Promise<void> {
     try {
       if (!(await this.#buckets.until(() => this.#buckets.areAllWritable, deadline))) throw boxErrors.timeout()
       // The session may have ended while it waited: nobody would ever give this reference back.
@@ -132,9 +151,9 @@ export class StorageRefs {
   /** The session ended: what it did not use is void at once, what it uses ends with its map. */
   sessionClosed(session: number): void {
     const refs = this.#sessions.get(session)
-    if (refs === undefined) return
+    if (refs === undefined && !this.#waiting.has(session)) return
     this.#closed.add(session)
-    for (const ref of [...refs.values()]) if (!ref.isUsed) this.#forget(ref)
+    for (const ref of [...(refs?.values() ?? [])]) if (!ref.isUsed) this.#forget(ref)
     this.#dropIfDone(session)
   }
 
@@ -222,7 +241,8 @@ export class StorageRefs {
 
   /** A living session that had a ref once is told "no ref" afterwards, not "no session": it is kept to its end. */
   #dropIfDone(session: number): void {
-    if (!this.#closed.has(session) || this.#sessions.get(session)?.size !== 0) return
+    const isInUse = (this.#sessions.get(session)?.size ?? 0) > 0 || this.#waiting.has(session)
+    if (!this.#closed.has(session) || isInUse) return
     this.#sessions.delete(session)
     this.#closed.delete(session)
   }
