@@ -38,6 +38,8 @@ export interface DispatchParts extends ContextOwner {
   newSalt(): Uint8Array
   /** While set, every request but the session's own is refused with it. */
   readonly unavailable: BoxError | undefined
+  /** While set, data must not be read and functions of users not be called: this instance lacks what the others have. */
+  readonly unreadable: BoxError | undefined
   /** undefined: everything written so far is committed; otherwise when it is. */
   whenCommitted(): Promise<void> | undefined
   /** SUBSCRIBE: the session becomes a one-way stream of rows. */
@@ -244,6 +246,8 @@ function inTransaction<T>(run: RequestRun, work: (transaction: Transaction | und
 }
 
 const NO_LIMIT = 0xffff_ffff
+/** What instances ask each other. */
+const OWN_FUNCTIONS = 'orbweaver.'
 
 /* Bodies: iproto.md 3 and 4. */
 const HANDLERS: Readonly<Record<number, Handler>> = {
@@ -308,6 +312,7 @@ const HANDLERS: Readonly<Record<number, Handler>> = {
   [RequestType.call]: (run) => {
     const { body, session, parts } = run
     const name = body.requireText(Key.functionName)
+    if (parts.unreadable !== undefined && !name.startsWith(OWN_FUNCTIONS)) throw parts.unreadable
     const args = body.array(Key.tuple) ?? []
     parts.users.check(session.user, 'execute', name)
     const context = new CallContext(parts, { id: session.id, user: session.user }, run.turn, body.slice(Key.tuple))
@@ -373,6 +378,7 @@ function readableSpace(run: RequestRun): Space {
   const ref = spaceRef(run.body)
   const space = run.parts.engine.schema.get(ref)
   const isOpen = typeof ref === 'number' ? OPEN_TO_ALL.has(ref) : VIEW_NAMES.has(ref)
+  if (!isOpen && run.parts.unreadable !== undefined) throw run.parts.unreadable
   if (!isOpen) run.parts.users.check(run.session.user, 'read', space.name)
   return space
 }

@@ -364,6 +364,10 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
   }
 
   get unavailable(): BoxError | undefined {
+    return this.#replication.isLoading ? boxErrors.loading() : undefined
+  }
+
+  get unreadable(): BoxError | undefined {
     return this.#replication.status === 'running' ? undefined : boxErrors.loading()
   }
 

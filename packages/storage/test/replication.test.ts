@@ -188,3 +188,33 @@ describe('a replicaset', () => {
     expect(set.at(3).info().links.get(1)).toEqual({ name: 'follow' })
   })
 })
+
+describe('an instance that comes up with nothing', () => {
+  it('says it is loading and lets nobody read until it has what the others have', async () => {
+    await threeWithMaster()
+    const client = set.connect(1)
+    for (let id = 1; id <= 20; id++) await set.wait(client.insert('s', [id]))
+    set.isolated.add(3)
+    const again = await set.replace(3)
+    again.define('count', (context) => context.space('s').count())
+    await set.clock.advance(5_000)
+    expect(again.info().status).toBe('loading')
+    const reader = set.connect(3)
+    const uncalled = await set.wait(
+      reader.call('count').then(
+        () => undefined,
+        (error: unknown) => error,
+      ),
+    )
+    expect((uncalled as BoxError).boxCode).toBe(116)
+    await set.rejoin(3)
+    expect(again.info().status).toBe('running')
+    expect(await set.wait(reader.call('count'))).toEqual([20])
+  })
+
+  it('is ready at once where nobody has anything', async () => {
+    set = new MemoryReplicaset(3)
+    await set.clock.advance(200)
+    expect([1, 2, 3].map((number) => set.at(number).info().status)).toEqual(['running', 'running', 'running'])
+  })
+})

@@ -81,6 +81,8 @@ export class Replication implements ApplierTarget, RelaySource, JournalSubject {
   #role: RoleState = INITIAL_ROLE
   #promotions: Promotion[] = []
   #status: InstanceStatus = 'running'
+  /** Came up with nothing of its own: until it has what the others have, it must not be read. */
+  #isCatchingUp = false
   #isPumpQueued = false
   #cancelHeartbeat: (() => void) | undefined
   #isPromoting = false
@@ -115,6 +117,7 @@ export class Replication implements ApplierTarget, RelaySource, JournalSubject {
       this.#journal = new Journal({ ...journal, clock: environment.clock }, this)
       this.#status = 'loading'
     }
+    this.#isCatchingUp = options.peers.length > 0
     if (options.peers.length === 0) this.#role = { ...INITIAL_ROLE, leader: options.number, isWritable: true }
   }
 
@@ -138,6 +141,10 @@ export class Replication implements ApplierTarget, RelaySource, JournalSubject {
     if (this.#journal?.isOpen === false)
       throw new InvalidArgumentError('A durable storage reads its directory first: await open() before start()')
     if (this.#options.peers.length === 0) return
+    if (this.#vclock.size > 0) {
+      this.#isCatchingUp = false
+      this.#onRoleChange()
+    }
     this.#appliers = this.#options.peers.map(
       ({ number, address }) =>
         new Applier({ number, address, credential: this.#options.credential }, this, this.#environment),
@@ -193,8 +200,14 @@ export class Replication implements ApplierTarget, RelaySource, JournalSubject {
     return this.#role.isWritable && this.#status === 'running'
   }
 
+  /** `loading` also while it has not yet what the others have. */
   get status(): InstanceStatus {
-    return this.#status
+    return this.#isCatchingUp ? 'loading' : this.#status
+  }
+
+  /** Its state is being read or replaced: nothing can be answered. */
+  get isLoading(): boolean {
+    return this.#status === 'loading'
   }
 
   get promotions(): readonly Promotion[] {
@@ -442,6 +455,7 @@ export class Replication implements ApplierTarget, RelaySource, JournalSubject {
   linkChanged(peer: number): void {
     const applier = this.#appliers.find((candidate) => candidate.peer === peer)
     if (applier?.state.name === 'follow') this.#pump()
+    this.#lookWhetherCaughtUp()
   }
 
   // ---- inside -------------------------------------------------------------------------------------------------------
@@ -505,6 +519,8 @@ export class Replication implements ApplierTarget, RelaySource, JournalSubject {
   #setRole(next: RoleState): void {
     const before = this.#role
     this.#role = next
+    // A master is what the others catch up with.
+    if (next.isWritable) this.#isCatchingUp = false
     if (before.isWritable !== next.isWritable || before.term !== next.term || before.leader !== next.leader)
       this.#onRoleChange()
   }
@@ -625,7 +641,17 @@ export class Replication implements ApplierTarget, RelaySource, JournalSubject {
     })
   }
 
+  /** It has what each reachable peer said to have, and at least one said so. */
+  #lookWhetherCaughtUp(): void {
+    if (!this.#isCatchingUp || this.#appliers.some((applier) => applier.state.name === 'connecting')) return
+    const followed = this.#appliers.filter((applier) => applier.state.name === 'follow')
+    if (followed.length === 0 || !followed.every((applier) => covers(this.#vclock, applier.peerVclock))) return
+    this.#isCatchingUp = false
+    this.#onRoleChange()
+  }
+
   #positionReached(): void {
+    this.#lookWhetherCaughtUp()
     if (this.#positionWaiters.length === 0) return
     const due = this.#positionWaiters.filter((waiter) => covers(this.#vclock, waiter.target))
     if (due.length === 0) return
