@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process'
 import type { ChildProcess } from 'node:child_process'
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { createServer } from 'node:net'
+import type { Server } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -159,6 +160,19 @@ async function isAlive(pid: number): Promise<boolean> {
   return stat !== '' && !stat.includes(') Z ')
 }
 
+/** On a port among those no outgoing connection is given, so that its neighbours are most likely free. */
+async function listenSomewhere(): Promise<{ server: Server; port: number }> {
+  for (;;) {
+    const port = 10_000 + Math.floor(Math.random() * 20_000)
+    const server = createServer()
+    const isListening = await new Promise<boolean>((resolve) => {
+      server.once('error', () => resolve(false))
+      server.listen(port, '127.0.0.1', () => resolve(true))
+    })
+    if (isListening) return { server, port }
+  }
+}
+
 describe('wrong use', () => {
   it.each<[string, string[], RegExp]>([
     ['an unknown flag', ['--onze'], /^Unknown option '--onze'.*see --help$/],
@@ -172,9 +186,7 @@ describe('wrong use', () => {
   })
 
   it('a busy port is one sentence and exit code 2', async () => {
-    const server = createServer()
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-    const { port } = server.address() as { port: number }
+    const { server, port } = await listenSomewhere()
     for (const first of [port, port - 1]) {
       const run = demo('--once', ...SMALL, '--port', String(first))
       expect(await run.ended).toBe(2)
