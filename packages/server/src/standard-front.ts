@@ -16,7 +16,7 @@ import {
   RequestType,
   writeErrorBody,
 } from '@orbweaver/iproto'
-import type { Transport } from '@orbweaver/connection'
+import type { Clock, Transport } from '@orbweaver/connection'
 import type { ClientSession, InboundFrame, SessionHandler } from './session.js'
 import type { WatchHub } from './watch-hub.js'
 
@@ -29,6 +29,8 @@ export interface StandardFrontParts {
   readonly schemaVersion?: () => number
   /** Failed logins of one session before it is closed. Default 10. */
   readonly maxFailedLogins?: number
+  /** With it, every failed login of a session but the first is answered later and later, from 50 ms to 1 s. Default: at once. */
+  readonly clock?: Clock
 }
 
 /** Answers what it knows and hands the rest to `next`, whose `greet`, `drain` and `closed` it passes on. */
@@ -51,6 +53,9 @@ const VERSION_OF_FEATURE = [1, 1, 2, 3, 4, 5, 6, 7, 7, 7, 8, 9, 10] as const
 function versionOfFeatures(features: ReadonlySet<number>): number {
   return Math.max(0, ...[...features].map((feature) => VERSION_OF_FEATURE[feature] ?? 0))
 }
+
+const FIRST_LOGIN_DELAY_MS = 50
+const LONGEST_LOGIN_DELAY_MS = 1_000
 
 class Front implements SessionHandler {
   readonly #parts: StandardFrontParts
@@ -155,8 +160,21 @@ class Front implements SessionHandler {
     }
     const failed = (this.#failedLogins.get(session) ?? 0) + 1
     this.#failedLogins.set(session, failed)
-    this.#fail(session, frame, refusal)
-    if (failed >= (this.#parts.maxFailedLogins ?? 10)) session.close()
+    const answer = (): void => {
+      this.#fail(session, frame, refusal)
+      if (failed >= (this.#parts.maxFailedLogins ?? 10)) session.close()
+    }
+    const { clock } = this.#parts
+    if (clock === undefined || failed === 1) {
+      answer()
+      return
+    }
+    // Guessing is slowed down, the first slip of a person is not; nothing else of the session is read meanwhile.
+    session.pauseReading()
+    clock.schedule(Math.min(FIRST_LOGIN_DELAY_MS * 2 ** (failed - 2), LONGEST_LOGIN_DELAY_MS), () => {
+      answer()
+      session.resumeReading()
+    })
   }
 
   #watchOnce(session: ClientSession, frame: InboundFrame): void {

@@ -1,10 +1,10 @@
 import { chapSha1, decodeValue, encodeValue, type FrameWriter, hash2Of, Key, RequestType } from '@orbweaver/iproto'
+import { transportPair } from '@orbweaver/connection'
 import { VirtualClock } from '@orbweaver/connection/testing'
 import { describe, expect, it } from 'vitest'
-import { createWatchHub, standardFront } from '../src/index.js'
+import { createServer, createWatchHub, standardFront } from '../src/index.js'
 import type { UserSource } from '../src/index.js'
-import { dataOf, errorCode, KeepingHandler, SALT, startServer } from './harness.js'
-import type { RawClient } from './harness.js'
+import { dataOf, errorCode, KeepingHandler, RawClient, SALT, startServer } from './harness.js'
 
 const USERS: UserSource = { hash2: (user) => (user === 'alice' ? hash2Of('secret') : undefined) }
 
@@ -113,6 +113,34 @@ describe('the standard front', () => {
     await clock.settle()
     expect(peer.answers.map(errorCode)).toEqual([47, 47, 47])
     expect(peer.hasEnded).toBe(true)
+  })
+
+  it('answers guesses later and later where it has a clock, and what follows them in order', async () => {
+    const clock = new VirtualClock()
+    const front = standardFront(
+      { users: USERS, features: new Set(), watches: createWatchHub({ clock }), maxFailedLogins: 10, clock },
+      new KeepingHandler(),
+    )
+    const server = createServer({ handler: front, environment: { clock } })
+    const [mine, theirs] = transportPair(clock)
+    server.accept(theirs)
+    const peer = new RawClient(mine)
+    for (let sync = 1; sync <= 3; sync++)
+      login(peer, sync, 'alice', ['chap-sha1', Buffer.from(chapSha1(SALT, `guess ${sync}`))])
+    peer.request(RequestType.ping, 4)
+    await clock.settle()
+    expect(peer.answers.map((answer) => answer.sync)).toEqual([1])
+    await clock.advance(51)
+    expect(peer.answers.map((answer) => answer.sync)).toEqual([1, 2])
+    await clock.advance(95)
+    expect(peer.answers.map((answer) => answer.sync)).toEqual([1, 2])
+    await clock.advance(10)
+    expect(peer.answers.map((answer) => [answer.sync, errorCode(answer)])).toEqual([
+      [1, 47],
+      [2, 47],
+      [3, 47],
+      [4, undefined],
+    ])
   })
 
   it('answers WATCH_ONCE with the value of the moment, or nothing', async () => {

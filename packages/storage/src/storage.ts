@@ -172,6 +172,7 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
         features: FEATURES,
         watches: this.#watches,
         schemaVersion: () => this.engine.schema.version,
+        clock: this.clock,
       },
       next,
     )
