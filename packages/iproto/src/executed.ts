@@ -10,7 +10,7 @@ export type RequestClass = 'read' | 'dml' | 'code' | 'sql' | 'transaction' | 'se
 const NEVER_RAN: ReadonlySet<number> = new Set([20, 48, 69, 109, 229, 230, 258, 274, 279])
 
 /** Refused by the instance or by rights, which for a single statement means that nothing happened. */
-const STATEMENT_REFUSED: ReadonlySet<number> = new Set([7, 35, 36, 42, 116, 226, 227, 228])
+const STATEMENT_REFUSED: ReadonlySet<number> = new Set([7, 35, 36, 42, 116, 148, 226, 227, 228])
 
 /** Codes that user code raises as well when a server it called refused, or when it lost one: they prove nothing. */
 const CODE_UNSURE: ReadonlySet<number> = new Set([7, 77, 78, 116, 279])

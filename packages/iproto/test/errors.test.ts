@@ -153,7 +153,7 @@ describe('executedOf', () => {
     },
   )
 
-  test.each([7, 35, 36, 42, 116, 226, 227, 228])('%i refuses a statement, and only a statement', (code) => {
+  test.each([7, 35, 36, 42, 116, 148, 226, 227, 228])('%i refuses a statement, and only a statement', (code) => {
     for (const requestClass of ['read', 'dml', 'sql'] as const) expect(executedOf(requestClass, code, NONE)).toBe('no')
     for (const requestClass of ['transaction', 'session', 'watch'] as const)
       expect(executedOf(requestClass, code, NONE)).toBe('yes')
