@@ -13,7 +13,7 @@ import { largestCities } from './steps/merge.js'
 import { pointReads } from './steps/point-reads.js'
 import { proxyClients } from './steps/proxy-clients.js'
 import type { ProxyResult } from './steps/proxy-clients.js'
-import { writeTopology } from './topology-file.js'
+import { assertWritable, writeTopology } from './topology-file.js'
 import { loadData, startWorld } from './world.js'
 import type { World } from './world.js'
 
@@ -35,6 +35,7 @@ async function main(): Promise<number> {
     process.stdout.write(`${HELP}\n`)
     return 0
   }
+  if (options.topologyFile !== undefined) await assertWritable(options.topologyFile)
   const printer = createPrinter(options.isJson ? process.stderr : process.stdout)
   const stopped = new Promise<void>((resolve) => stop.signal.addEventListener('abort', () => resolve(), { once: true }))
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, () => stop.abort(new Error('Interrupted')))

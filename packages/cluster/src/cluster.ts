@@ -182,7 +182,7 @@ class LocalCluster implements Cluster {
   }
 
   async #close(): Promise<void> {
-    await Promise.all(this.instances.map((instance) => instance.stop()))
+    await Promise.all(this.instances.map((instance) => instance.close()))
     await rm(this.#dir, { recursive: true, force: true })
   }
 
@@ -264,6 +264,7 @@ class ManagedInstance implements ClusterInstance {
   readonly #starter: Starter
   readonly #onPromoted: () => void
   #running: RunningInstance | undefined
+  #isClosed = false
 
   constructor(
     what: { id: string; name: string; uri: string; replicaset: ReplicasetConfig },
@@ -283,6 +284,7 @@ class ManagedInstance implements ClusterInstance {
   }
 
   async restart(): Promise<void> {
+    if (this.#isClosed) throw new InvalidArgumentError('The cluster is closed')
     if (this.#running !== undefined) throw new InvalidArgumentError(`Instance ${this.name} is running`)
     const running = await this.#starter()
     this.#running = running
@@ -292,8 +294,29 @@ class ManagedInstance implements ClusterInstance {
   }
 
   async promote(): Promise<void> {
-    await this.#require().promote()
+    const running = this.#require()
+    await new Promise<void>((resolve, reject) => {
+      const cancel = systemClock.schedule(PROMOTE_TIMEOUT_MS, () =>
+        reject(new Error(`Instance ${this.name} did not answer its promotion within ${PROMOTE_TIMEOUT_MS} ms`)),
+      )
+      running.promote().then(
+        () => {
+          cancel()
+          resolve()
+        },
+        (error: unknown) => {
+          cancel()
+          reject(error instanceof Error ? error : new Error(String(error)))
+        },
+      )
+    })
     this.#onPromoted()
+  }
+
+  /** Ends it for good: it cannot be started again. */
+  async close(): Promise<void> {
+    this.#isClosed = true
+    await this.stop()
   }
 
   async kill(): Promise<void> {
@@ -334,3 +357,5 @@ class ManagedInstance implements ClusterInstance {
 }
 
 const STOP_TIMEOUT_MS = 5_000
+/** Longer than an instance itself tries. */
+const PROMOTE_TIMEOUT_MS = 15_000

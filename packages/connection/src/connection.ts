@@ -15,6 +15,7 @@ import {
   unprepareRequest,
   UnsupportedFeatureError,
   watchOnceRequest,
+  InvalidArgumentError,
 } from '@orbweaver/iproto'
 import { EventEmitter } from 'eventemitter3'
 import type { Connected, ConnectionEvents } from './connection-events.js'
@@ -212,6 +213,8 @@ export class Connection extends Operations implements AsyncDisposable {
    */
   watch(key: string, onValue: (value: unknown) => void, options: WatchOptions = {}): () => void {
     const { onError, signal } = options
+    if (typeof onValue !== 'function')
+      throw new InvalidArgumentError(`onValue of watch('${key}') is a ${typeof onValue}, expected a function`)
     this.#refuseClosed()
     if (signal?.aborted === true) return nothingToEnd
     const remove = this.#watchers.add(key, { onValue, onError })

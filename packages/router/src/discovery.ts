@@ -6,6 +6,7 @@
 import type { Clock } from '@orbweaver/connection'
 import { callRequest, decodeData } from '@orbweaver/iproto'
 import { bucketsDiscoveryCall, readBucketsDiscovery } from '@orbweaver/vshard'
+import { UNKNOWN } from './route-table.js'
 import type { RouteWorker } from './route-worker.js'
 import { callSet, orbweaverErrorOf } from './set-call.js'
 import type { RoutedSet, Topology } from './topology.js'
@@ -68,7 +69,7 @@ export class Discovery {
         state.sweeps++
         state.lastError = undefined
         pause = FIRST_PAUSE_MS
-        if (this.#mode === 'once') return
+        if (this.#mode === 'once' || this.#isStopped) return
         await this.#wait(SWEEP_INTERVAL_MS)
       } catch (error) {
         state.lastError = orbweaverErrorOf(error).message
@@ -82,21 +83,33 @@ export class Discovery {
     const started = this.#routes.tick()
     const listed = new Set<number>()
     let from: number | undefined = 1
+    let isComplete = true
     while (from !== undefined && !this.#isStopped) {
       const sent = this.#routes.tick()
+      // Without a master its replicas tell, but they may lag behind: what is known already stays.
+      const mode = set.replicaset.master() === undefined ? 'ro' : 'rw'
       const { name, args } = bucketsDiscoveryCall(from)
       const { reply } = await callSet(set.replicaset, callRequest(name, args), {
-        mode: 'rw',
+        mode,
         deadline: this.#clock.now() + PAGE_TIMEOUT_MS,
         idempotent: true,
       })
       const page = readBucketsDiscovery(decodeData(reply))
       if (!page.ok) throw page.error
-      this.#routes.reportPage(set.index, page.value.buckets, sent)
+      const { buckets } = page.value
+      const { table } = this.#routes
+      this.#routes.reportPage(
+        set.index,
+        mode === 'rw'
+          ? buckets
+          : buckets.filter((id) => id >= 1 && id <= table.bucketCount && table.lookup(id) === UNKNOWN),
+        sent,
+      )
+      isComplete &&= mode === 'rw'
       for (const bucketId of page.value.buckets) listed.add(bucketId)
       from = page.value.nextFrom
     }
-    if (!this.#isStopped) await this.#forgetUnlisted(set, listed, started)
+    if (!this.#isStopped && isComplete) await this.#forgetUnlisted(set, listed, started)
   }
 
   /** What the table says this set has and the sweep did not list has left it. */
@@ -111,6 +124,7 @@ export class Discovery {
   }
 
   #wait(ms: number): Promise<void> {
+    if (this.#isStopped) return Promise.resolve()
     return new Promise((resolve) => {
       const wake = (): void => {
         cancel()

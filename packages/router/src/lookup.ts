@@ -90,7 +90,7 @@ export class BucketLookup {
     const { name, args } = bucketStatCall(bucketId)
     try {
       const { reply } = await callSet(set.replicaset, callRequest(name, args), {
-        mode: 'rw',
+        mode: set.replicaset.master() === undefined ? 'ro' : 'rw',
         deadline,
         idempotent: true,
       })

@@ -242,6 +242,7 @@ class VshardRouter implements Router, CallOwner, MapOwner {
     return new Promise((resolve, reject) => {
       this.#assertBucket(bucketId)
       this.#assertOpen()
+      assertCall(name, options)
       const timeoutMs = this.#timeoutOf(options)
       const call = new BucketCall(
         this,
@@ -268,6 +269,7 @@ class VshardRouter implements Router, CallOwner, MapOwner {
     options: MapOptions = {},
   ): Promise<Map<string, T>> {
     this.#assertOpen()
+    assertCall(name, options)
     const timeoutMs = this.#timeoutOf(options)
     const { mapTimeout = 0, bucketIds, bucketArgs } = options
     if (bucketIds !== undefined && bucketArgs !== undefined)
@@ -417,4 +419,15 @@ class VshardRouter implements Router, CallOwner, MapOwner {
       throw new InvalidArgumentError(`timeout is ${String(timeout)}, expected milliseconds above 0, or Infinity`)
     return timeout
   }
+}
+
+function assertCall(name: unknown, { signal }: RouterCallOptions): void {
+  if (typeof name !== 'string' || name === '')
+    throw new InvalidArgumentError(`The name of the function is ${describe(name)}, expected a text`)
+  if (signal !== undefined && !(signal instanceof AbortSignal))
+    throw new InvalidArgumentError(`signal is ${describe(signal)}, expected an AbortSignal`)
+}
+
+function describe(value: unknown): string {
+  return typeof value === 'string' ? `the text '${value}'` : `a value of type ${typeof value}`
 }

@@ -31,6 +31,9 @@ export interface SessionOwner {
 /** How long a closed session waits for its peer to close too. */
 const LINGER_MS = 1_000
 
+/** How long the frames of one session may be handled before the others get their turn. */
+const LONGEST_TURN_MS = 5
+
 type Stage = 'greeting' | 'open' | 'closing' | 'ended'
 
 export class SessionShell implements ClientSession, TransportSink {
@@ -51,6 +54,8 @@ export class SessionShell implements ClientSession, TransportSink {
   #isCongested = false
   #pauses = 0
   #isReadingPaused = false
+  /** Frames wait for the next turn of the loop. */
+  #isTurnOver = false
   #malformed = 0
   #hasSpoken = false
   #isPeerDone = false
@@ -188,6 +193,9 @@ export class SessionShell implements ClientSession, TransportSink {
   // ---- inside -------------------------------------------------------------------------------------------------------
 
   #deliver(): void {
+    if (this.#isTurnOver) return
+    const { clock } = this.#owner
+    const turnEnds = clock.now() + LONGEST_TURN_MS
     while (this.#stage === 'open' && !this.#isReadingPaused) {
       let frame: Buffer | undefined
       try {
@@ -200,6 +208,14 @@ export class SessionShell implements ClientSession, TransportSink {
       this.#cancelFrameTimer?.()
       this.#cancelFrameTimer = undefined
       this.#frame(frame)
+      if (clock.now() < turnEnds) continue
+      // The others' turn: what one client has sent ahead must not hold up everybody.
+      this.#isTurnOver = true
+      clock.soon(() => {
+        this.#isTurnOver = false
+        this.#deliver()
+      })
+      return
     }
     this.#watchPartialFrame()
     if (this.#isPeerDone && this.#stage === 'open') this.#closeWhenDelivered()

@@ -176,6 +176,26 @@ describe('a session', () => {
     expect(peer.answers.map((answer) => answer.sync)).toEqual([1, 2, 3])
   })
 
+  it('lets the others have their turn between the frames of one that has sent many ahead', async () => {
+    let nowMs = 0
+    const handler = new KeepingHandler()
+    const order: string[] = []
+    handler.onFrame = (session) => {
+      nowMs += 10
+      order.push(session.peer + session.id)
+    }
+    const { clock, client } = startServer(handler)
+    clock.now = () => nowMs
+    const busy = client()
+    const other = client()
+    await clock.settle()
+    busy.write(Buffer.concat(Array.from({ length: 20 }, (_, i) => ping(i + 1))))
+    other.write(ping(1))
+    await clock.settle()
+    expect(handler.frames).toHaveLength(21)
+    expect(order.indexOf('in-process2')).toBeLessThan(3)
+  })
+
   it('holds frames while its handler has paused it, and goes on in order', async () => {
     const handler = new KeepingHandler()
     handler.onFrame = (session, frame) => {

@@ -187,7 +187,22 @@ export class Dispatch implements SessionHandler {
     session.reply(writer.take())
   }
 
+  /** An error whose text or fields cannot be encoded is answered all the same, by its code: the next request needs the writer. */
   #fail(session: ClientSession, frame: InboundFrame, error: BoxError): void {
+    try {
+      this.#sendError(session, frame, error)
+    } catch (fault) {
+      if (!isOrbweaverError(fault)) throw fault
+      this.#writer.abort()
+      this.#sendError(
+        session,
+        frame,
+        BoxError.of(error.boxCode, wellFormed(error.message), { boxType: wellFormed(error.boxType) }),
+      )
+    }
+  }
+
+  #sendError(session: ClientSession, frame: InboundFrame, error: BoxError): void {
     const writer = this.#writer
     writer.beginReply(
       RequestType.errorFlag | (error.boxCode & 0x7fff),
@@ -206,6 +221,11 @@ function requestError(error: unknown): BoxError {
   if (error instanceof BoxError) return error
   if (isOrbweaverError(error) && error.code === 'ORB_MALFORMED_FRAME') return boxErrors.invalidMsgpack(error.message)
   return functionError(error)
+}
+
+/** Text without halves of surrogate pairs, which have no UTF-8. */
+function wellFormed(text: string): string {
+  return text.replaceAll(/\p{Surrogate}/gu, '\ufffd')
 }
 
 const emptyBody: Answer = (writer) => writer.mapHeader(0)

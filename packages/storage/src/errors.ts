@@ -10,7 +10,9 @@ function make(code: number, message: string, fields: Record<string, unknown> = {
 
 /** Makers by name, so that a number stands in one place. Each returns the error; the caller throws it. */
 export const boxErrors = {
-  illegalParams: (message: string): BoxError => make(1, message, {}, 'IllegalParams'),
+  illegalParams: (message: string, fields: Record<string, unknown> = {}): BoxError =>
+    make(1, message, fields, 'IllegalParams'),
+  dropSpace: (space: string, reason: string): BoxError => make(11, `Can't drop space '${space}': ${reason}`, { space }),
   unsupported: (subject: string, feature: string): BoxError => make(5, `${subject} does not support ${feature}`),
   tupleFound: (index: string, space: string): BoxError =>
     make(3, `Duplicate key exists in unique index '${index}' in space '${space}'`, { index, space }),
@@ -50,7 +52,8 @@ export const boxErrors = {
       { access_type: access, object_type: objectType, object_name: objectName, user },
       'AccessDeniedError',
     ),
-  unknownRequestType: (type: number): BoxError => make(48, `Unknown request type ${type}`, { value: type }),
+  unknownRequestType: (type: number): BoxError =>
+    make(48, `Unknown request type ${type}`, Number.isSafeInteger(type) ? { value: type } : {}),
   timeout: (): BoxError => make(78, 'Timeout exceeded', {}, 'TimedOut'),
   activeTransaction: (): BoxError => make(79, 'Operation is not permitted when there is an active transaction '),
   primaryKeyUpdate: (index: string, space: string): BoxError =>

@@ -190,6 +190,15 @@ describe('a replicaset', () => {
 })
 
 describe('an instance that comes up with nothing', () => {
+  it('can be promoted at once: the others tell it their term', async () => {
+    await threeWithMaster()
+    await set.wait(set.at(2).promote())
+    const again = await set.replace(3)
+    await set.wait(again.promote())
+    expect([set.at(1).isReadonly, set.at(2).isReadonly, again.isReadonly]).toEqual([true, true, false])
+    expect(again.term).toBeGreaterThan(3)
+  })
+
   it('says it is loading and lets nobody read until it has what the others have', async () => {
     await threeWithMaster()
     const client = set.connect(1)

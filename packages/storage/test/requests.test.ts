@@ -246,3 +246,60 @@ describe('a transaction in a stream', () => {
     expect(storage.space('people').select()).toEqual([[1, 'after']])
   })
 })
+
+describe('an answer that cannot be encoded', () => {
+  const half = '\ud800'
+
+  it.each<[string, (alone: Alone) => void]>([
+    [
+      'an error whose text is half a surrogate pair',
+      ({ storage }) =>
+        storage.define('odd', () => {
+          throw new Error(half)
+        }),
+    ],
+    [
+      'the same from a function that waits',
+      ({ storage }) => storage.define('odd', () => Promise.reject(new Error(half))),
+    ],
+    ['a value that is a function', ({ storage }) => storage.define('odd', () => () => 1)],
+    ['a text that is half a surrogate pair', ({ storage }) => storage.define('odd', () => half)],
+  ])('%s is an error of that request alone', async (_what, define) => {
+    const alone = start()
+    define(alone)
+    alone.storage.define('fine', () => 1)
+    const client = alone.connect()
+    const other = alone.connect()
+    expect(await alone.wait(code(client.call('odd')))).toBe(32)
+    expect(await alone.wait(client.call('fine'))).toEqual([1])
+    expect(await alone.wait(other.call('fine'))).toEqual([1])
+  })
+
+  it('a request type beyond all numbers is 48, and nobody else notices', async () => {
+    const alone = start()
+    const transport = alone.storage.connect()
+    let answered = 0
+    transport.attach({
+      data: (chunk) => {
+        answered += chunk.length
+      },
+      drain: () => undefined,
+      end: () => undefined,
+      closed: () => undefined,
+    })
+    await alone.clock.advance(10)
+    const greeted = answered
+    transport.write([Buffer.from('ce0000000e8200cf010281570000000001028080', 'hex')])
+    await alone.clock.advance(10)
+    expect(answered).toBeGreaterThan(greeted)
+    expect(await alone.wait(alone.connect().select('people', []))).toEqual([])
+  })
+
+  it('a space with indexes cannot be removed by its definition alone', async () => {
+    const alone = start()
+    const client = alone.connect()
+    const [[id]] = (await alone.wait(client.select<[number]>('_space', ['people'], { index: 'name' }))) as [[number]]
+    expect(await alone.wait(code(client.delete('_space', [id])))).toBe(11)
+    expect(await alone.wait(client.select('people', []))).toEqual([])
+  })
+})

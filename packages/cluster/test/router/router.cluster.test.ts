@@ -1,5 +1,6 @@
 /* The router over a cluster of embedded storages in this process, by real sockets. */
 import { type BoxError } from '@orbweaver/iproto'
+import { type Clock, systemClock } from '@orbweaver/connection'
 import { createRouter, MapReduceError, NoRouteError } from '@orbweaver/router'
 import type { Router } from '@orbweaver/router'
 import { values } from '@orbweaver/storage'
@@ -180,7 +181,52 @@ describe('a call', () => {
   })
 })
 
+describe('a router that is closed', () => {
+  it('leaves no timer behind, also when its discovery had just begun', async () => {
+    const timers: { pending: number } = { pending: 0 }
+    const clock: Clock = {
+      ...systemClock,
+      schedule: (delayMs, task, options) => {
+        timers.pending++
+        let isOver = false
+        const over = (): void => {
+          if (!isOver) timers.pending--
+          isOver = true
+        }
+        const cancel = systemClock.schedule(
+          delayMs,
+          () => {
+            over()
+            task()
+          },
+          options,
+        )
+        return () => {
+          over()
+          cancel()
+        }
+      },
+    }
+    const router = createRouter({ config: cluster.config, environment: { clock } })
+    await router.callrw(1, 'who')
+    await router.close()
+    await expect.poll(() => timers.pending).toBe(0)
+  })
+})
+
 describe('discovery', () => {
+  it('of a fresh router works where the master is dead and its replicas live', async () => {
+    await cluster.instance('b1').stop()
+    try {
+      const router = start()
+      await router.ready()
+      expect(await router.callro(BUCKETS, 'who')).toEqual(['b2'])
+    } finally {
+      await cluster.instance('b1').restart()
+      await cluster.instance('b1').promote()
+    }
+  })
+
   it('learns all routes, and says how many buckets each replicaset has', async () => {
     const router = start()
     await router.ready()

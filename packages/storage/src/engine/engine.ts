@@ -296,6 +296,13 @@ export class Engine {
     const id = this.#definedBy(change)
     if (id === undefined) return change
     try {
+      if (
+        space.id === SYSTEM_SPACE.space &&
+        change.after === undefined &&
+        (this.schema.find(id)?.indexes.length ?? 0) > 0
+      ) {
+        throw boxErrors.dropSpace(this.schema.get(id).name, 'the space has indexes')
+      }
       this.schema.refresh(id)
     } catch (error) {
       space.revert(change)

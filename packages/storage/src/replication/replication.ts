@@ -277,6 +277,7 @@ export class Replication implements ApplierTarget, RelaySource, JournalSubject {
     if (next === undefined) {
       throw boxErrors.illegalParams(
         `Term ${this.#role.promised} was promised to instance ${this.#role.promisedTo}, term ${term} of instance ${candidate} comes too late`,
+        { term: this.#role.term },
       )
     }
     this.#promised(next)
@@ -568,10 +569,11 @@ export class Replication implements ApplierTarget, RelaySource, JournalSubject {
     for (const applier of this.#appliers) applier.resubscribe()
   }
 
-  async #promote(deadline: number): Promise<void> {
+  /** @param known - the highest term somebody has told of: an instance that was away does not know it by itself */
+  async #promote(deadline: number, known: number = 0): Promise<void> {
     const { clock } = this.#environment
     const { number, peers, quorum = 1 } = this.#options
-    const term = Math.max(this.#role.term, this.#role.promised) + 1
+    const term = Math.max(this.#role.term, this.#role.promised, known) + 1
     const own = promise(this.#role, term, number)
     if (own === undefined) throw boxErrors.illegalParams(`Term ${term} was promised to another instance`)
     this.#promised(own)
@@ -582,6 +584,8 @@ export class Replication implements ApplierTarget, RelaySource, JournalSubject {
     )
     const needed = quorum > 1 ? promisesNeeded(peers.length + 1, quorum) : 1
     if (given.length + 1 < needed) {
+      const passed = Math.max(0, ...answers.map((answer) => (answer.status === 'rejected' ? termIn(answer.reason) : 0)))
+      if (passed >= term && known === 0) return this.#promote(deadline, passed)
       throw boxErrors.illegalParams(
         `Instance ${number} cannot be promoted: ${given.length + 1} of the ${needed} instances it needs agree (${refusals.join('; ')})`,
       )
@@ -658,4 +662,10 @@ export class Replication implements ApplierTarget, RelaySource, JournalSubject {
     this.#positionWaiters = this.#positionWaiters.filter((waiter) => !due.includes(waiter))
     for (const waiter of due) waiter.resolve()
   }
+}
+
+/** The term the refusing instance is in, as its error tells. */
+function termIn(error: unknown): number {
+  const term = error instanceof BoxError ? error.fields.get('term') : undefined
+  return typeof term === 'number' ? term : 0
 }
