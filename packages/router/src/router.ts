@@ -1,6 +1,6 @@
 import { resolveEnvironment } from '@orbweaver/connection'
 import type { Environment } from '@orbweaver/connection'
-import { InvalidArgumentError } from '@orbweaver/iproto'
+import { ConfigError, InvalidArgumentError } from '@orbweaver/iproto'
 import type { DecodeOptions } from '@orbweaver/iproto'
 import type { CallMode, ReplicasetHandle } from '@orbweaver/replicaset'
 import { bucketIdMpcrc32, bucketIdStrcrc32, validateClusterConfig } from '@orbweaver/vshard'
@@ -153,6 +153,7 @@ class VshardRouter implements Router, CallOwner, MapOwner {
   #readyWaiters = new Set<() => void>()
 
   constructor(options: RouterOptions) {
+    validateOptions(options)
     const environment = resolveEnvironment(options.environment)
     this.config = validateClusterConfig(options.config)
     this.clock = environment.clock
@@ -430,4 +431,34 @@ function assertCall(name: unknown, { signal }: RouterCallOptions): void {
 
 function describe(value: unknown): string {
   return typeof value === 'string' ? `the text '${value}'` : `a value of type ${typeof value}`
+}
+
+const OPTION_NAMES: ReadonlySet<string> = new Set<keyof RouterOptions>([
+  'config',
+  'discoveryMode',
+  'callTimeoutMs',
+  'decode',
+  'environment',
+])
+const DISCOVERY_MODES: readonly unknown[] = ['on', 'once', 'off', undefined]
+
+/** @throws ConfigError with every problem; those of `config` come from the check of the configuration itself */
+function validateOptions(options: RouterOptions): void {
+  if (typeof options !== 'object' || options === null) {
+    throw new ConfigError([{ path: '', message: 'expected an object with config' }], { subject: 'router options' })
+  }
+  const { callTimeoutMs, discoveryMode } = options
+  const problems = Object.keys(options)
+    .filter((name) => !OPTION_NAMES.has(name))
+    .map((path) => ({ path, message: `is no option; known are ${[...OPTION_NAMES].join(', ')}` }))
+  if (callTimeoutMs !== undefined && !(typeof callTimeoutMs === 'number' && callTimeoutMs > 0)) {
+    problems.push({
+      path: 'callTimeoutMs',
+      message: `is ${String(callTimeoutMs)}, expected milliseconds above 0, or Infinity`,
+    })
+  }
+  if (!DISCOVERY_MODES.includes(discoveryMode)) {
+    problems.push({ path: 'discoveryMode', message: `is '${String(discoveryMode)}', expected on, once or off` })
+  }
+  if (problems.length > 0) throw new ConfigError(problems, { subject: 'router options' })
 }

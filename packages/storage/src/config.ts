@@ -87,7 +87,13 @@ export function validateStorageOptions(options: StorageOptions): void {
     const value = options[path]
     if (value !== undefined && !UUID.test(value)) problems.push({ path, message: `is '${value}', which is not a uuid` })
   }
+  problems.push(...rightsProblems(options.users ?? {}))
   const { replication, vshard, durability = 'none' } = options
+  if (replication !== undefined && !Array.isArray(replication.peers)) {
+    throw new ConfigError([{ path: 'replication.peers', message: 'must be a list of the other instances' }], {
+      subject: 'storage',
+    })
+  }
   if (durability !== 'none' && durability !== 'full')
     problems.push({ path: 'durability', message: `is '${String(durability)}', expected 'none' or 'full'` })
   if (durability === 'full' && (options.dir === undefined || options.dir === ''))
@@ -164,4 +170,22 @@ export function vshardProblems(options: VshardOptions): { path: string; message:
   return problems
 }
 
+/** Rights that are not understood must not silently be none. */
+function rightsProblems(users: Readonly<Record<string, UserOptions>>): { path: string; message: string }[] {
+  return Object.entries(users).flatMap(([name, { rights }]) => {
+    const path = `users.${name}.rights`
+    if (rights === undefined || rights === 'super') return []
+    if (typeof rights !== 'object')
+      return [{ path, message: `is '${String(rights)}', expected 'super' or lists: execute, read, write` }]
+    return Object.entries(rights).flatMap(([kind, list]) => {
+      if (!RIGHTS.has(kind))
+        return [{ path: `${path}.${kind}`, message: 'is no right; known are execute, read and write' }]
+      return list === undefined || Array.isArray(list)
+        ? []
+        : [{ path: `${path}.${kind}`, message: 'must be a list of names' }]
+    })
+  })
+}
+
+const RIGHTS: ReadonlySet<string> = new Set(['execute', 'read', 'write'])
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i

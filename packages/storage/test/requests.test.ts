@@ -1,6 +1,6 @@
 import { BoxError, UnsupportedFeatureError } from '@orbweaver/iproto'
 import { describe, expect, it } from 'vitest'
-import { values } from '../src/index.js'
+import { createStorage, values } from '../src/index.js'
 import { startAlone } from './memory.js'
 import type { Alone } from './memory.js'
 
@@ -143,6 +143,14 @@ describe('a client of an embedded storage', () => {
 })
 
 describe('rights', () => {
+  it.each<[string, object, RegExp]>([
+    ['an unknown word', { rights: 'all' }, /users.a.rights is 'all'|users\.a\.rights: is 'all'/],
+    ['one name in place of a list', { rights: { execute: 'f' } }, /users\.a\.rights\.execute: must be a list/],
+    ['an unknown kind', { rights: { call: ['f'] } }, /users\.a\.rights\.call: is no right/],
+  ])('that are not understood are refused: %s', (_what, user, message) => {
+    expect(() => createStorage({ name: 'x', users: { a: user } })).toThrow(message)
+  })
+
   it('are nothing for guest, what was granted for a user, and everything for super', async () => {
     const { connect, wait, storage } = start()
     storage.setUser('clerk', { password: 'c', rights: { execute: ['api.*'], read: ['people'] } })
