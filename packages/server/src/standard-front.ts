@@ -4,18 +4,10 @@
  * Facts: Tarantool 2.6.0 and 3.2.1 (a failed AUTH keeps the connection and the previous user; 47 for an unknown user, a
  * wrong password and an account without one; guest logs in with an empty proof at any time).
  */
+import { writeErrorReply } from './error-reply.js'
 import { authRules } from './handshake.js'
 import type { UserSource } from './handshake.js'
-import {
-  BodyReader,
-  BoxError,
-  ErrorCode,
-  FrameWriter,
-  isOrbweaverError,
-  Key,
-  RequestType,
-  writeErrorBody,
-} from '@orbweaver/iproto'
+import { BodyReader, BoxError, ErrorCode, FrameWriter, isOrbweaverError, Key, RequestType } from '@orbweaver/iproto'
 import type { Clock, Transport } from '@orbweaver/connection'
 import type { ClientSession, InboundFrame, SessionHandler } from './session.js'
 import type { WatchHub } from './watch-hub.js'
@@ -198,14 +190,8 @@ class Front implements SessionHandler {
   }
 
   #fail(session: ClientSession, frame: InboundFrame, error: BoxError): void {
-    this.#writer.beginReply(
-      RequestType.errorFlag | (error.boxCode & 0x7fff),
-      frame.syncHigh,
-      frame.syncLow,
-      this.#schemaVersion(),
-    )
-    writeErrorBody(this.#writer, error)
-    this.#send(session)
+    writeErrorReply(this.#writer, frame, error, this.#schemaVersion())
+    session.reply(this.#writer.take())
   }
 
   #send(session: ClientSession): void {

@@ -143,6 +143,21 @@ describe('the standard front', () => {
     ])
   })
 
+  it('answers an error whose text is cut within a character, and goes on answering everybody', async () => {
+    const { clock, client } = start()
+    const peer = client()
+    const other = client()
+    login(peer, 1, 'alice', [`${'x'.repeat(63)}\u{1f600}`, 'proof'])
+    peer.request(RequestType.ping, 2)
+    other.request(RequestType.ping, 3)
+    await clock.settle()
+    expect(peer.answers.map((answer) => [answer.sync, errorCode(answer)])).toEqual([
+      [1, 249],
+      [2, undefined],
+    ])
+    expect(other.answers.map((answer) => answer.sync)).toEqual([3])
+  })
+
   it('answers WATCH_ONCE with the value of the moment, or nothing', async () => {
     const { clock, client, watches } = start()
     watches.broadcast('box.status', encodeValue({ is_ro: false }))

@@ -12,9 +12,9 @@ import {
   IteratorType,
   Key,
   RequestType,
-  writeErrorBody,
 } from '@orbweaver/iproto'
 import type { ClientSession, InboundFrame, SessionHandler } from '@orbweaver/server'
+import { writeErrorReply } from '@orbweaver/server'
 import type { Position, SelectOptions } from './engine/engine.js'
 import { encodeKeyParts, partsOf } from './engine/space-index.js'
 import type { SpaceIndex } from './engine/space-index.js'
@@ -187,32 +187,9 @@ export class Dispatch implements SessionHandler {
     session.reply(writer.take())
   }
 
-  /** An error whose text or fields cannot be encoded is answered all the same, by its code: the next request needs the writer. */
   #fail(session: ClientSession, frame: InboundFrame, error: BoxError): void {
-    try {
-      this.#sendError(session, frame, error)
-    } catch (fault) {
-      if (!isOrbweaverError(fault)) throw fault
-      this.#writer.abort()
-      this.#sendError(
-        session,
-        frame,
-        BoxError.of(error.boxCode, wellFormed(error.message), { boxType: wellFormed(error.boxType) }),
-      )
-    }
-  }
-
-  #sendError(session: ClientSession, frame: InboundFrame, error: BoxError): void {
-    const writer = this.#writer
-    writer.beginReply(
-      RequestType.errorFlag | (error.boxCode & 0x7fff),
-      frame.syncHigh,
-      frame.syncLow,
-      this.#parts.engine.schema.version,
-    )
-    writeErrorBody(writer, error)
-    writer.end()
-    session.reply(writer.take())
+    writeErrorReply(this.#writer, frame, error, this.#parts.engine.schema.version)
+    session.reply(this.#writer.take())
   }
 }
 
@@ -221,11 +198,6 @@ function requestError(error: unknown): BoxError {
   if (error instanceof BoxError) return error
   if (isOrbweaverError(error) && error.code === 'ORB_MALFORMED_FRAME') return boxErrors.invalidMsgpack(error.message)
   return functionError(error)
-}
-
-/** Text without halves of surrogate pairs, which have no UTF-8. */
-function wellFormed(text: string): string {
-  return text.replaceAll(/\p{Surrogate}/gu, '\ufffd')
 }
 
 const emptyBody: Answer = (writer) => writer.mapHeader(0)
