@@ -1,33 +1,36 @@
 import { fileURLToPath } from 'node:url'
-import { CASES, describeCase } from './cases.js'
+import { type BenchCase, CASES } from './cases.js'
 import { currentLoad, describeMachine } from './machine.js'
 import { helpText, parseOptions, UsageError } from './options.js'
 import { choosePlacement } from './placement.js'
+import { SERVER_FLAG, serveStorage } from './servers/storage-process.js'
 import { formatRun, type RunReport } from './printing.js'
 import { type CaseReport, reportCase } from './results.js'
 import { runCase } from './run.js'
 import { SUBJECT_FLAG } from './subject-handle.js'
 import { serveSubject } from './subject-process.js'
-import { findServer, TarantoolServer } from './tarantool-server.js'
+import { fillWide } from './servers/filling.js'
+import { findServer, type FoundServer, TarantoolServer } from './servers/tarantool-server.js'
 
 async function bench(args: readonly string[]): Promise<void> {
   const options = parseOptions(args)
   if (options.help) {
-    process.stdout.write(helpText(CASES.map((benchCase) => `${benchCase.id.padEnd(16)} ${describeCase(benchCase)}`)))
+    process.stdout.write(helpText(CASES.map(({ id, words }) => `${id.padEnd(28)} ${words}`)))
     return
   }
   const wanted = CASES.filter(({ id }) => options.cases.test(id))
   if (wanted.length === 0)
     throw new UsageError(`No case matches ${options.cases.source}; they are ${CASES.map(({ id }) => id).join(', ')}`)
   const placement = choosePlacement()
-  const found = wanted.some(({ kind }) => kind === 'wire') ? findServer() : undefined
-  const cases = typeof found === 'string' ? wanted.filter(({ kind }) => kind === 'codec') : wanted
+  const found = wanted.some(({ kind }) => kind !== 'codec') ? findServer() : undefined
+  const cases = typeof found === 'string' ? withoutTarantool(wanted) : wanted
   const loadBefore = currentLoad()
-  const server = typeof found === 'object' ? await TarantoolServer.start(found, placement) : undefined
+  const isShared = cases.some(({ kind }) => kind === 'wire')
+  const server = isShared && typeof found === 'object' ? await sharedServer(found, placement.prefix) : undefined
   const reports: CaseReport[] = []
   try {
     for (const [index, benchCase] of cases.entries()) {
-      process.stderr.write(`[${index + 1}/${cases.length}] ${benchCase.id}: ${describeCase(benchCase)}\n`)
+      process.stderr.write(`[${index + 1}/${cases.length}] ${benchCase.id}: ${benchCase.words}\n`)
       const { rounds, seconds, profile } = options
       const run = { rounds, seconds, profile, port: server?.port ?? 0, placement, main: fileURLToPath(import.meta.url) }
       reports.push(reportCase(await runCase(benchCase, run)))
@@ -41,13 +44,35 @@ async function bench(args: readonly string[]): Promise<void> {
     rounds: options.rounds,
     seconds: options.seconds,
     cases: reports,
-    skipped: typeof found === 'string' ? `the cases over the wire. ${found}` : undefined,
+    skipped: typeof found === 'string' ? `whatever needs a Tarantool. ${found}` : undefined,
   }
   process.stdout.write(options.json ? `${JSON.stringify(report)}\n` : formatRun(report))
 }
 
+/** The server of all clients. */
+async function sharedServer(found: FoundServer, prefix: readonly string[]): Promise<TarantoolServer> {
+  const server = await TarantoolServer.start(found, { prefix })
+  try {
+    await fillWide(server.port)
+    return server
+  } catch (error) {
+    server.stop()
+    throw error
+  }
+}
+
+/** What is left of the cases: servers of our own have no need of one. */
+function withoutTarantool(cases: readonly BenchCase[]): readonly BenchCase[] {
+  return cases.flatMap((benchCase) => {
+    if (benchCase.kind === 'wire') return []
+    return [{ ...benchCase, subjects: benchCase.subjects.filter((name) => !name.startsWith('Tarantool')) }]
+  })
+}
+
 if (process.argv[2] === SUBJECT_FLAG) {
   serveSubject()
+} else if (process.argv[2] === SERVER_FLAG) {
+  await serveStorage()
 } else {
   // Whoever interrupts it still gets everything cleaned up: that is done on `exit`.
   process.once('SIGINT', () => process.exit(130))

@@ -1,5 +1,6 @@
 /** From rounds to figures and ratios. Pure. */
-import { type BenchCase, describeCase, type Metric, type SubjectName, type Target, targetsOf } from './cases.js'
+import type { BenchCase } from './cases.js'
+import { LOW_METRICS, type Metric, type SubjectName, type Target } from './cases/bench-case.js'
 import type { Round } from './round.js'
 import { pairedRatio, summarise, type Summary } from './statistics.js'
 
@@ -54,12 +55,13 @@ export function reportCase({ benchCase, subjects }: CaseRounds): CaseReport {
   const ratios =
     first === undefined
       ? []
-      : targetsOf(benchCase).flatMap((target) => {
+      : benchCase.targets.flatMap((target) => {
+          if (target.of === undefined) return [judged(benchCase, target, ownFigure(first, target.metric))]
           const other = subjects.find(({ subject }) => subject === target.of)
-          return other === undefined ? [] : [ratioOf(benchCase, first, other, target)]
+          return other === undefined ? [] : [judged(benchCase, target, ratioOf(first, other, target.metric))]
         })
-  if (first !== undefined && benchCase.kind === 'wire') ratios.push(lossOf(benchCase, first))
-  return { id: benchCase.id, words: describeCase(benchCase), figures: subjects.map(figuresOf), ratios }
+  if (first !== undefined && benchCase.kind !== 'codec') ratios.push(lossOf(benchCase, first))
+  return { id: benchCase.id, words: benchCase.words, figures: subjects.map(figuresOf), ratios }
 }
 
 export function figuresOf({ subject, rounds, failure }: SubjectRounds): Figures {
@@ -83,17 +85,25 @@ export function figuresOf({ subject, rounds, failure }: SubjectRounds): Figures 
   }
 }
 
-function ratioOf(benchCase: BenchCase, ours: SubjectRounds, theirs: SubjectRounds, target: Target): Ratio {
-  const { metric, must, aim } = target
+function ratioOf(ours: SubjectRounds, theirs: SubjectRounds, metric: Metric): Summary | undefined {
   const [over, under] = metric === 'speed' ? [theirs, ours] : [ours, theirs]
-  const value = pairedRatio(figurePerRound(over, metric), figurePerRound(under, metric))
-  const bound = metric === 'cpu' ? 'at most' : 'at least'
+  return pairedRatio(figurePerRound(over, metric), figurePerRound(under, metric))
+}
+
+function ownFigure(subject: SubjectRounds, metric: Metric): Summary | undefined {
+  const figures = figurePerRound(subject, metric).filter((figure) => figure !== undefined)
+  return figures.length === 0 ? undefined : summarise(figures)
+}
+
+function judged(benchCase: BenchCase, { metric, of, must, aim }: Target, value: Summary | undefined): Ratio {
+  const bound = LOW_METRICS.has(metric) ? 'at most' : 'at least'
+  const digits = of === undefined ? 0 : 2
   return {
     caseId: benchCase.id,
-    words: `${METRIC_WORDS[metric]} of ${target.of}`,
+    words: of === undefined ? METRIC_WORDS[metric] : `${METRIC_WORDS[metric]} of ${of}`,
     value,
-    must: must === undefined ? '' : `${bound} ${must.toFixed(2)}`,
-    aim: aim === undefined ? '' : `${bound} ${aim.toFixed(2)}`,
+    must: must === undefined ? '' : `${bound} ${must.toFixed(digits)}`,
+    aim: aim === undefined ? '' : `${bound} ${aim.toFixed(digits)}`,
     verdict: must === undefined ? undefined : verdictOf(value, metric, must, aim),
   }
 }
@@ -111,16 +121,16 @@ function lossOf(benchCase: BenchCase, ours: SubjectRounds): Ratio {
   }
 }
 
-/** @param must - @param aim - bounds: upper ones for `cpu`, lower ones for the others */
+/** @param must - @param aim - bounds: upper ones for metrics that are to be low, lower ones for the others */
 export function verdictOf(value: Summary | undefined, metric: Metric, must: number, aim: number | undefined): Verdict {
   if (value === undefined) return 'incomplete'
-  const reaches = (bound: number): boolean => (metric === 'cpu' ? value.median <= bound : value.median >= bound)
+  const reaches = (bound: number): boolean => (LOW_METRICS.has(metric) ? value.median <= bound : value.median >= bound)
   if (aim !== undefined && reaches(aim)) return 'aim reached'
   return reaches(must) ? 'must reached' : 'missed'
 }
 
 function figurePerRound({ rounds }: SubjectRounds, metric: Metric): (number | undefined)[] {
-  const figure = metric === 'rps' ? requestsPerSecond : cpuPerRequest
+  const figure = FIGURES[metric]
   return rounds.map((round) => (isComplete(round) ? figure(round) : undefined))
 }
 
@@ -136,4 +146,18 @@ function requestsPerSecond({ requests, elapsedMs }: Round): number {
   return (requests / elapsedMs) * 1_000
 }
 
-const METRIC_WORDS: Readonly<Record<Metric, string>> = { cpu: 'CPU', rps: 'requests per second', speed: 'speed' }
+const FIGURES: Readonly<Record<Metric, (round: Round) => number | undefined>> = {
+  cpu: cpuPerRequest,
+  speed: cpuPerRequest,
+  rps: requestsPerSecond,
+  memory: ({ residentBytes }) => (residentBytes === undefined ? undefined : residentBytes / 1e6),
+  pause: ({ longestPauseMs }) => longestPauseMs,
+}
+
+const METRIC_WORDS: Readonly<Record<Metric, string>> = {
+  cpu: 'CPU',
+  rps: 'requests per second',
+  speed: 'speed',
+  memory: 'resident MB',
+  pause: 'longest pause in ms',
+}

@@ -5,13 +5,25 @@ export interface Round {
   /** Requests answered, or values coded. */
   readonly requests: number
   readonly elapsedMs: number
-  /** CPU time of the whole process, helper threads included. */
+  /** CPU time of the measured process, helper threads included. */
   readonly cpuUs: number
   /** Sampled times of requests in microseconds; undefined where none are taken. */
   readonly p50Us: number | undefined
   readonly p99Us: number | undefined
   /** Requests that had no answer when the patience of the bench was over. */
   readonly lost: number
+  /** Memory of a measured server. */
+  readonly residentBytes?: number
+  /** The longest that a ping had to wait. */
+  readonly longestPauseMs?: number
+}
+
+/** CPU time spent so far by whoever is measured, in microseconds. */
+export type CpuMeter = () => number
+
+const ownCpu: CpuMeter = () => {
+  const { user, system } = process.cpuUsage()
+  return user + system
 }
 
 /** One request in this many is timed. */
@@ -20,10 +32,15 @@ export const SAMPLE_EVERY = 64
 /** Begins when it is made. */
 export class Stopwatch {
   readonly #startedMs = performance.now()
-  readonly #cpu = process.cpuUsage()
+  readonly #cpuNow: CpuMeter
+  readonly #cpuUs: number
+
+  constructor(cpuNow: CpuMeter = ownCpu) {
+    this.#cpuNow = cpuNow
+    this.#cpuUs = cpuNow()
+  }
 
   stop(requests: number, samplesMs: readonly number[], lost: number): Round {
-    const { user, system } = process.cpuUsage(this.#cpu)
     const sorted = samplesMs.toSorted((a, b) => a - b)
     const at = (share: number): number | undefined => {
       const ms = sorted[Math.floor(share * (sorted.length - 1))]
@@ -32,7 +49,7 @@ export class Stopwatch {
     return {
       requests,
       elapsedMs: performance.now() - this.#startedMs,
-      cpuUs: user + system,
+      cpuUs: this.#cpuNow() - this.#cpuUs,
       p50Us: at(0.5),
       p99Us: at(0.99),
       lost,
@@ -45,6 +62,8 @@ export interface RoundOptions {
   readonly seconds: number
   /** How long after the end of the round its last answers are waited for. */
   readonly patienceMs: number
+  /** Whose CPU time is counted. Default: this process's. */
+  readonly cpuNow?: CpuMeter
 }
 
 /**
@@ -74,7 +93,7 @@ export async function promiseRound(
       answered += 1
     }
   }
-  const stopwatch = new Stopwatch()
+  const stopwatch = new Stopwatch(options.cpuNow)
   const end = setTimeout(() => {
     stage.isOver = true
   }, seconds * 1_000)

@@ -1,6 +1,7 @@
 /** The bench's end of a subject: starts its process, runs rounds in it, and starts it anew when it hangs. */
 import { type ChildProcess, spawn } from 'node:child_process'
-import type { BenchCase, SubjectName } from './cases.js'
+import type { BenchCase } from './cases.js'
+import type { SubjectName } from './cases/bench-case.js'
 import type { Placement } from './placement.js'
 import type { Round } from './round.js'
 import type { FromSubject, ToSubject } from './subject-messages.js'
@@ -77,7 +78,8 @@ export class SubjectHandle {
           ]
     const [command, ...args] = [...placement.prefix, process.execPath, ...profiling, main, SUBJECT_FLAG]
     this.#child = spawn(command, args, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
-    await this.#ask({ say: 'setUp', subject: name, caseId: benchCase.id, port }, SET_UP_MS)
+    const { id, setUpSeconds = SET_UP_S } = benchCase
+    await this.#ask({ say: 'setUp', subject: name, caseId: id, port }, setUpSeconds * 1_000)
     // Compiled code and full caches are what is measured: the first round is thrown away.
     await this.#ask(
       { say: 'round', seconds: Math.min(seconds, WARM_UP_S), patienceMs: PATIENCE_MS },
@@ -120,6 +122,6 @@ export class SubjectHandle {
 /** How long the last answers of a round are waited for. */
 const PATIENCE_MS = 2_000
 const SILENCE_MS = 5_000
-const SET_UP_MS = 10_000
+const SET_UP_S = 20
 const EXIT_MS = 10_000
 const WARM_UP_S = 0.5

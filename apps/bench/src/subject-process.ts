@@ -1,5 +1,6 @@
 /** The process of one subject: sets up, runs the rounds it is told to, ends with its parent. */
-import { CASES, type SubjectName } from './cases.js'
+import { CASES } from './cases.js'
+import type { SubjectName } from './cases/bench-case.js'
 import type { FromSubject, ToSubject } from './subject-messages.js'
 import { makeSubject } from './subjects/registry.js'
 import type { Subject } from './subjects/subject.js'
@@ -11,7 +12,7 @@ export function serveSubject(): void {
       case 'setUp': {
         const benchCase = CASES.find(({ id }) => id === message.caseId)
         if (benchCase === undefined) throw new Error(`There is no case ${message.caseId}`)
-        subject = await makeSubject(message.subject as SubjectName)(benchCase, message.port)
+        subject = await makeSubject(message.subject as SubjectName, benchCase, message.port)
         return { say: 'ready' }
       }
       case 'round':

@@ -41,7 +41,7 @@ test('without a Tarantool the cases over the wire are skipped with a sentence', 
   const { status, stdout } = bench(['--cases', 'select@1$'], { TARANTOOL: '/nowhere/tarantool' })
   expect(status).toBe(0)
   expect(stdout).toContain(
-    'Skipped: the cases over the wire. There is no Tarantool here (/nowhere/tarantool cannot be run)',
+    'Skipped: whatever needs a Tarantool. There is no Tarantool here (/nowhere/tarantool cannot be run)',
   )
 })
 

@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module'
 import { decodeValue, encodeValue, FrameWriter } from '@orbweaver/iproto'
 import { Packr, Unpackr } from 'msgpackr'
-import type { CodecCase } from '../cases.js'
+import type { CodecCase } from '../cases/codec.js'
 import { narrowRow, wideRow } from '../fixture.js'
 import { busyRound } from '../round.js'
 import type { Subject } from './subject.js'

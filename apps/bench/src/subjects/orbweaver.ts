@@ -1,5 +1,5 @@
 import { connect, type Connection } from '@orbweaver/connection'
-import type { WireCase, WireOperation } from '../cases.js'
+import type { WireCase, WireOperation } from '../cases/wire.js'
 import { keyAt, SPACE_ID, wideRow } from '../fixture.js'
 import { promiseRound } from '../round.js'
 import type { Subject } from './subject.js'

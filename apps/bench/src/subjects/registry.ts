@@ -1,8 +1,13 @@
-import type { BenchCase, CodecCase, SubjectName, WireCase } from '../cases.js'
+import type { BenchCase } from '../cases.js'
+import type { SubjectName } from '../cases/bench-case.js'
+import type { CodecCase } from '../cases/codec.js'
+import type { WireCase } from '../cases/wire.js'
 import { msgpackLiteCodec, msgpackrCodec, orbweaverCodec, ownBufferCodec } from './codec.js'
 import { orbweaverSubject } from './orbweaver.js'
 import { rawSocketSubject } from './raw-socket.js'
-import type { Subject, SubjectMaker } from './subject.js'
+import { connectionSubject, replicasetSubject } from './replicaset.js'
+import { memorySubject, serverSubject } from './servers.js'
+import type { Subject } from './subject.js'
 import { tarantoolDriverSubject } from './tarantool-driver.js'
 
 const CLIENTS: Partial<Record<SubjectName, (benchCase: WireCase, port: number) => Promise<Subject>>> = {
@@ -11,6 +16,8 @@ const CLIENTS: Partial<Record<SubjectName, (benchCase: WireCase, port: number) =
   'orbweaver, a timeout each': (benchCase, port) => orbweaverSubject(benchCase, port, 'each'),
   'tarantool-driver': tarantoolDriverSubject,
   'raw socket': rawSocketSubject,
+  replicaset: replicasetSubject,
+  connection: connectionSubject,
 }
 
 const CODECS: Partial<Record<SubjectName, (benchCase: CodecCase) => Promise<Subject>>> = {
@@ -20,11 +27,24 @@ const CODECS: Partial<Record<SubjectName, (benchCase: CodecCase) => Promise<Subj
   'msgpack-lite': msgpackLiteCodec,
 }
 
-/** Sets a subject up for a case. @throws Error for a case it has no part in */
-export function makeSubject(name: SubjectName): SubjectMaker {
-  return (benchCase: BenchCase, port: number): Promise<Subject> => {
-    const made = benchCase.kind === 'wire' ? CLIENTS[name]?.(benchCase, port) : CODECS[name]?.(benchCase)
-    if (made === undefined) throw new Error(`${name} has no part in ${benchCase.id}`)
-    return made
+/**
+ * Sets a subject up for a case.
+ * @param port - of the shared server on 127.0.0.1; 0 for cases that need none
+ * @throws Error for a case it has no part in
+ */
+export function makeSubject(name: SubjectName, benchCase: BenchCase, port: number): Promise<Subject> {
+  switch (benchCase.kind) {
+    case 'server':
+      return serverSubject(name, benchCase)
+    case 'memory':
+      return memorySubject(name, benchCase)
+    case 'wire':
+      return CLIENTS[name]?.(benchCase, port) ?? noPart(name, benchCase)
+    case 'codec':
+      return CODECS[name]?.(benchCase) ?? noPart(name, benchCase)
   }
+}
+
+function noPart(name: SubjectName, { id }: BenchCase): never {
+  throw new Error(`${name} has no part in ${id}`)
 }

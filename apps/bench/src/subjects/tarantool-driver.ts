@@ -1,5 +1,5 @@
 import TarantoolConnection from 'tarantool-driver'
-import type { WireCase, WireOperation } from '../cases.js'
+import type { WireCase, WireOperation } from '../cases/wire.js'
 import { keyAt, SPACE_ID } from '../fixture.js'
 import { promiseRound } from '../round.js'
 import { someRows } from './orbweaver.js'

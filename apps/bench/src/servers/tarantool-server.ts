@@ -1,11 +1,10 @@
-/** The server everybody is measured against: a Tarantool without a log of writes, started for the run. */
+/** A Tarantool that is started for the run. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { connect } from '@orbweaver/connection'
-import { ROW_COUNT, SPACE_ID, wideRow } from './fixture.js'
-import type { Placement } from './placement.js'
+import { SPACE_ID } from '../fixture.js'
+import type { MeasuredServer } from './measured-server.js'
 
 export interface FoundServer {
   readonly program: string
@@ -21,46 +20,45 @@ export function findServer(program: string = process.env['TARANTOOL'] ?? 'tarant
   return { program, version: stdout.split('\n', 1)[0]!.trim() }
 }
 
-export class TarantoolServer {
+export interface TarantoolOptions {
+  /** Put before the command. */
+  readonly prefix?: readonly string[]
+  /** `fsync`: an answered write is on disk. Default `none`. */
+  readonly walMode?: 'none' | 'fsync'
+  /** A second index, over the second field. */
+  readonly hasSecondIndex?: boolean
+}
+
+export class TarantoolServer implements MeasuredServer {
+  readonly pid: number
   readonly port: number
-  /** Ends it at once, for it holds nothing that anybody needs, and removes its files. Harmless when repeated. */
   readonly stop: () => void
 
-  private constructor(port: number, stop: () => void) {
+  private constructor(pid: number, port: number, stop: () => void) {
+    this.pid = pid
     this.port = port
     this.stop = stop
   }
 
-  /** Starts it and fills its space. @throws Error with what it wrote when it does not come up */
-  static async start({ program }: FoundServer, placement: Placement): Promise<TarantoolServer> {
+  /** Starts it with an empty space. @throws Error with what it wrote when it does not come up */
+  static async start({ program }: FoundServer, options: TarantoolOptions = {}): Promise<TarantoolServer> {
     const dir = mkdtempSync(join(tmpdir(), 'orbweaver-bench-'))
-    writeFileSync(join(dir, 'server.lua'), SCRIPT)
-    const [command, ...args] = [...placement.prefix, program, join(dir, 'server.lua')]
+    writeFileSync(join(dir, 'server.lua'), script(options))
+    const [command, ...args] = [...(options.prefix ?? []), program, join(dir, 'server.lua')]
     const child = spawn(command, args, { cwd: dir, stdio: ['pipe', 'pipe', 'pipe'] })
     const stop = (): void => {
       process.off('exit', stop)
       child.kill('SIGKILL')
       rmSync(dir, { recursive: true, force: true })
     }
-    // Whatever ends the bench, also while the server is starting.
+    // Whatever ends the bench, also while the server is starting. Nobody needs what it holds.
     process.once('exit', stop)
     try {
-      const server = new TarantoolServer(await announcedPort(child), stop)
-      await server.#fill()
-      return server
+      return new TarantoolServer(child.pid!, await announcedPort(child), stop)
     } catch (error) {
       stop()
       throw error
     }
-  }
-
-  async #fill(): Promise<void> {
-    const connection = await connect({ uri: `127.0.0.1:${this.port}`, reconnect: false })
-    for (let from = 1; from <= ROW_COUNT; from += FILL_BATCH) {
-      const ids = Array.from({ length: Math.min(FILL_BATCH, ROW_COUNT - from + 1) }, (_, i) => from + i)
-      await Promise.all(ids.map((id) => connection.insert(SPACE_ID, wideRow(id))))
-    }
-    await connection.close()
   }
 }
 
@@ -89,13 +87,13 @@ function announcedPort(child: ChildProcess): Promise<number> {
 }
 
 const START_MS = 30_000
-const FILL_BATCH = 5_000
 
 /** It ends when its standard input does, so that it cannot outlive the bench. */
-const SCRIPT = `
-box.cfg{listen = '127.0.0.1:0', wal_mode = 'none', memtx_memory = 512 * 1024 * 1024, checkpoint_interval = 0, log = 'tarantool.log'}
+const script = ({ walMode = 'none', hasSecondIndex = false }: TarantoolOptions): string => `
+box.cfg{listen = '127.0.0.1:0', wal_mode = '${walMode}', memtx_memory = 1024 * 1024 * 1024, checkpoint_interval = 0, log = 'tarantool.log'}
 local space = box.schema.space.create('bench', {id = ${SPACE_ID}})
 space:create_index('primary', {parts = {{1, 'unsigned'}}})
+${hasSecondIndex ? "space:create_index('second', {parts = {{2, 'string'}}, unique = false})" : ''}
 function bench_add(a, b) return a + b end
 box.schema.user.grant('guest', 'super')
 require('fiber').create(function()
