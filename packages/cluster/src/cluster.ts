@@ -33,6 +33,8 @@ export interface ClusterOptions {
   readonly durability?: 'none' | 'full'
   /** Run in every instance before it listens: functions and the like. The URL of a module that exports `setUp`, or (inProcess) a function. */
   readonly setUp?: SetUp | string
+  /** URL of a Lua file that every Tarantool runs once it is configured: its functions and spaces. */
+  readonly lua?: string
   /** Serve `vshard.storage.*` and create the buckets. Default true. */
   readonly vshard?: boolean
   /** Told as instances come up: `a1 is up (3 of 9)`. */
@@ -64,12 +66,19 @@ export interface ClusterInstance {
 
 /** A local cluster: for tests, demos and development. */
 export interface Cluster {
+  /** Of this moment: `apply` gives it another one. */
   readonly config: ClusterConfig
   readonly instances: readonly ClusterInstance[]
   /** By id or name. @throws InvalidArgumentError */
   instance(ref: string): ClusterInstance
   /** The instance that was made the master of a replicaset last. */
   masterOf(replicasetId: string): ClusterInstance
+  /**
+   * Hands another configuration to all instances that run; those that are started later begin with it. Replicasets and instances
+   * stay the same ones: weights, locks, pins of the rebalancer and vshard's options may change.
+   * @throws ConfigError for a configuration of other instances
+   */
+  apply(config: ClusterConfig): Promise<void>
   /** Ends everything and removes what was written. Idempotent. */
   close(): Promise<void>
   [Symbol.asyncDispose](): Promise<void>
@@ -121,15 +130,15 @@ function validate(options: ClusterOptions): void {
 }
 
 class LocalCluster implements Cluster {
-  readonly config: ClusterConfig
   readonly instances: readonly ManagedInstance[]
+  #config: ClusterConfig
   readonly #options: ClusterOptions
   readonly #dir: string
   readonly #masters = new Map<string, ManagedInstance>()
   #closing: Promise<void> | undefined
 
   constructor(config: ClusterConfig, options: ClusterOptions, dir: string) {
-    this.config = config
+    this.#config = config
     this.#options = options
     this.#dir = dir
     this.instances = config.replicasets.flatMap((replicaset) =>
@@ -142,6 +151,21 @@ class LocalCluster implements Cluster {
           ),
       ),
     )
+  }
+
+  get config(): ClusterConfig {
+    return this.#config
+  }
+
+  async apply(config: ClusterConfig): Promise<void> {
+    const idsOf = ({ replicasets }: ClusterConfig): string =>
+      JSON.stringify(replicasets.map(({ id, instances }) => [id, instances.map((instance) => instance.id)]))
+    if (idsOf(config) !== idsOf(this.#config) || config.bucketCount !== this.#config.bucketCount) {
+      const message = 'is of other instances or of another number of buckets; those of a running cluster stay'
+      throw new ConfigError([{ path: 'replicasets', message }], { subject: 'cluster' })
+    }
+    this.#config = config
+    await Promise.all(this.instances.map((instance) => instance.apply(config)))
   }
 
   async start(): Promise<void> {
@@ -197,6 +221,7 @@ class LocalCluster implements Cluster {
       inProcess = false,
       vshard = true,
       setUp,
+      lua,
       instances = 3,
       durability,
     } = this.#options
@@ -211,6 +236,7 @@ class LocalCluster implements Cluster {
         quorum,
         ...(durability === undefined ? {} : { durability }),
         ...(setUp === undefined ? {} : { setUp }),
+        ...(lua === undefined ? {} : { lua }),
       })
   }
 
@@ -311,6 +337,10 @@ class ManagedInstance implements ClusterInstance {
       )
     })
     this.#onPromoted()
+  }
+
+  async apply(config: ClusterConfig): Promise<void> {
+    await this.#running?.apply(config)
   }
 
   /** Ends it for good: it cannot be started again. */

@@ -3,10 +3,12 @@ import { fork } from 'node:child_process'
 import type { ChildProcess } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { InvalidArgumentError } from '@orbweaver/iproto'
+import type { ClusterConfig } from '@orbweaver/vshard'
 import type { Storage } from '@orbweaver/storage'
 import type { EngineDriver, InstanceSpec, RunningInstance } from './engine-driver.js'
 import type { ToChild, ToParent } from './embedded-messages.js'
-import { findInstance, startEmbeddedStorage } from './embedded-storage.js'
+import { applyConfig, startEmbeddedStorage } from './embedded-storage.js'
+import { findInstance } from './find-instance.js'
 
 export const embeddedEngine: EngineDriver = {
   name: 'embedded',
@@ -36,6 +38,11 @@ class InstanceHere implements RunningInstance {
     return this.storage.promote()
   }
 
+  apply(config: ClusterConfig): Promise<void> {
+    applyConfig(this.storage, config)
+    return Promise.resolve()
+  }
+
   signal(name: 'SIGTERM' | 'SIGKILL' | 'SIGSTOP' | 'SIGCONT'): void {
     if (name === 'SIGSTOP' || name === 'SIGCONT')
       throw new InvalidArgumentError(`${name} needs an instance in a process of its own (inProcess: false)`)
@@ -57,7 +64,11 @@ const STDERR_TAIL_BYTES = 4_096
 async function startChild(spec: InstanceSpec): Promise<RunningInstance> {
   if (typeof spec.setUp === 'function')
     throw new InvalidArgumentError('setUp must be the URL of a module where instances run in processes of their own')
-  const child = fork(mainPath(), [], { stdio: ['ignore', 'inherit', 'pipe', 'ipc'], execArgv: [] })
+  const child = fork(mainPath(), [], {
+    stdio: ['ignore', 'inherit', 'pipe', 'ipc'],
+    execArgv: [],
+    serialization: 'advanced',
+  })
   const instance = new ChildInstance(child, findInstance(spec).instance.uri)
   await instance.start(spec)
   return instance
@@ -69,16 +80,16 @@ class ChildInstance implements RunningInstance {
   readonly #child: ChildProcess
   #stderr = ''
   #lastCall = 0
-  readonly #promotions = new Map<number, { resolve: () => void; reject: (error: Error) => void }>()
+  readonly #calls = new Map<number, { resolve: () => void; reject: (error: Error) => void }>()
 
   constructor(child: ChildProcess, uri: string) {
     this.uri = uri
     this.#child = child
     this.exited = new Promise((resolve) => {
       child.once('exit', (code, signal) => {
-        for (const { reject } of this.#promotions.values())
-          reject(new Error(`The instance at ${uri} ended (${signal ?? code ?? 'unknown'}) while it was promoted`))
-        this.#promotions.clear()
+        for (const { reject } of this.#calls.values())
+          reject(new Error(`The instance at ${uri} ended (${signal ?? code ?? 'unknown'}) in the middle of a change`))
+        this.#calls.clear()
         resolve(signal ?? code ?? 0)
       })
     })
@@ -115,15 +126,23 @@ class ChildInstance implements RunningInstance {
   }
 
   promote(): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const call = ++this.#lastCall
-      this.#promotions.set(call, { resolve, reject })
-      this.#say({ say: 'promote', call })
-    })
+    return this.#ask((call) => ({ say: 'promote', call }))
+  }
+
+  apply(config: ClusterConfig): Promise<void> {
+    return this.#ask((call) => ({ say: 'apply', call, config }))
   }
 
   signal(name: 'SIGTERM' | 'SIGKILL' | 'SIGSTOP' | 'SIGCONT'): void {
     this.#child.kill(name)
+  }
+
+  #ask(question: (call: number) => ToChild): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const call = ++this.#lastCall
+      this.#calls.set(call, { resolve, reject })
+      this.#say(question(call))
+    })
   }
 
   #say(message: ToChild): void {
@@ -131,9 +150,9 @@ class ChildInstance implements RunningInstance {
   }
 
   #hear(message: ToParent): void {
-    if (message.say !== 'promoted') return
-    const waiting = this.#promotions.get(message.call)
-    this.#promotions.delete(message.call)
+    if (message.say !== 'done') return
+    const waiting = this.#calls.get(message.call)
+    this.#calls.delete(message.call)
     if (message.error === undefined) waiting?.resolve()
     else waiting?.reject(new Error(message.error))
   }

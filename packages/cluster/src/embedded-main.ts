@@ -4,7 +4,7 @@
  */
 import type { Storage } from '@orbweaver/storage'
 import type { ToChild, ToParent } from './embedded-messages.js'
-import { startEmbeddedStorage } from './embedded-storage.js'
+import { applyConfig, startEmbeddedStorage } from './embedded-storage.js'
 
 let storage: Storage | undefined
 
@@ -15,6 +15,15 @@ function tell(message: ToParent): void {
 async function stop(): Promise<void> {
   await storage?.close()
   process.exit(0)
+}
+
+async function answer(call: number, work: () => unknown): Promise<void> {
+  try {
+    await work()
+    tell({ say: 'done', call, error: undefined })
+  } catch (error) {
+    tell({ say: 'done', call, error: (error as Error).message })
+  }
 }
 
 async function take(message: ToChild): Promise<void> {
@@ -31,12 +40,10 @@ async function take(message: ToChild): Promise<void> {
       }
       return
     case 'promote':
-      try {
-        await storage?.promote()
-        tell({ say: 'promoted', call: message.call, error: undefined })
-      } catch (error) {
-        tell({ say: 'promoted', call: message.call, error: (error as Error).message })
-      }
+      await answer(message.call, async () => storage?.promote())
+      return
+    case 'apply':
+      await answer(message.call, () => applyConfig(storage, message.config))
       return
     case 'stop':
       await stop()

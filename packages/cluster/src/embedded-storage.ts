@@ -4,21 +4,9 @@ import type { Environment } from '@orbweaver/connection'
 import { InvalidArgumentError } from '@orbweaver/iproto'
 import { createStorage } from '@orbweaver/storage'
 import type { Storage, VshardOptions } from '@orbweaver/storage'
-import type { ClusterConfig, InstanceConfig, ReplicasetConfig } from '@orbweaver/vshard'
+import type { ClusterConfig } from '@orbweaver/vshard'
 import type { InstanceSpec, SetUp } from './engine-driver.js'
-
-/** The instance a spec is about. @throws InvalidArgumentError when its configuration has none of that id */
-export function findInstance(spec: InstanceSpec): {
-  replicaset: ReplicasetConfig
-  instance: InstanceConfig
-  number: number
-} {
-  for (const replicaset of spec.config.replicasets) {
-    const index = replicaset.instances.findIndex((instance) => instance.id === spec.id)
-    if (index >= 0) return { replicaset, instance: replicaset.instances[index]!, number: index + 1 }
-  }
-  throw new InvalidArgumentError(`The configuration has no instance '${spec.id}'`)
-}
+import { findInstance } from './find-instance.js'
 
 /** Starts it: set up, listening, connected to its peers. */
 export async function startEmbeddedStorage(spec: InstanceSpec, environment?: Partial<Environment>): Promise<Storage> {
@@ -49,6 +37,11 @@ export async function startEmbeddedStorage(spec: InstanceSpec, environment?: Par
   }
   storage.start()
   return storage
+}
+
+/** A storage that is already a part of a cluster takes another configuration of it. */
+export function applyConfig(storage: Storage | undefined, config: ClusterConfig): void {
+  storage?.vshard.configure(vshardOptions(config))
 }
 
 /** What the configuration says of vshard's storage side; the login is the cluster's. */

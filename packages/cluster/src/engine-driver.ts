@@ -23,6 +23,8 @@ export interface InstanceSpec {
   readonly durability?: 'none' | 'full'
   /** Run once in each instance: a function (in this process only) or the URL of a module that exports `setUp`. */
   readonly setUp?: SetUp | string
+  /** URL of a Lua file that every Tarantool runs once it is configured. */
+  readonly lua?: string
 }
 
 export interface RunningInstance {
@@ -32,6 +34,8 @@ export interface RunningInstance {
   readonly exited: Promise<number | string>
   /** Makes it the master of its replicaset. */
   promote(): Promise<void>
+  /** Takes another configuration of the cluster, of which it stays a part. */
+  apply(config: ClusterConfig): Promise<void>
   /** SIGKILL ends one in this process without a farewell too; SIGSTOP and SIGCONT need a process of its own. */
   signal(name: 'SIGTERM' | 'SIGKILL' | 'SIGSTOP' | 'SIGCONT'): void
 }

@@ -7,6 +7,8 @@ export interface OptionRule {
   readonly name: keyof VshardOptions
   /** The name in vshard's own configuration. */
   readonly vshardName: string
+  /** A second name it may have there; the first one wins. */
+  readonly alias?: string
   readonly schema: z.ZodType
   /** Seconds in vshard's configuration, milliseconds in ours. */
   readonly isTime: boolean
@@ -26,8 +28,8 @@ export const OPTION_RULES: readonly OptionRule[] = [
   time('failoverIntervalMs', 'failover_interval', values.positive),
   time('failoverReplicaLagLimitMs', 'failover_replica_lag_limit', values.positive),
   option('discoveryMode', 'discovery_mode', values.oneOf('on', 'once', 'off')),
-  option('schedRefQuota', 'sched_ref_quota', values.nonNegative),
-  option('schedMoveQuota', 'sched_move_quota', values.nonNegative),
+  { ...option('schedRefQuota', 'sched_ref_quota', values.nonNegative), alias: 'scheduler_slice_storage_ref' },
+  { ...option('schedMoveQuota', 'sched_move_quota', values.nonNegative), alias: 'scheduler_slice_bucket_move' },
   option('boxCfgMode', 'box_cfg_mode', values.oneOf('auto', 'manual')),
   option('schemaManagementMode', 'schema_management_mode', values.oneOf('auto', 'manual_access')),
   option('connectionFetchSchema', 'connection_fetch_schema', values.flag),

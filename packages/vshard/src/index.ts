@@ -26,6 +26,7 @@ export {
 } from './config.js'
 export { validateClusterConfig } from './cluster-config.js'
 export { readVshardConfig } from './vshard-config.js'
+export { writeVshardConfig } from './vshard-config-writer.js'
 export {
   readTopology,
   type Topology,
@@ -40,7 +41,7 @@ export { asStorageError, asVshardError, isStorageTimeout, restoreError, VshardEr
 export { VSHARD_ERRORS, type VshardErrorKind, type VshardErrorName } from './error-table.js'
 
 // For routers and storages: the calls on the wire and what they answer.
-export { SERVICES, STORAGE_FUNCTIONS, type ServiceName, type StorageFunctionName } from './service-names.js'
+export { KEEPS_REFS, SERVICES, STORAGE_FUNCTIONS, type ServiceName, type StorageFunctionName } from './service-names.js'
 export { toSeconds, type ServiceCall, type ServiceReply } from './service-reply.js'
 export { readStorageCall, storageCall, type BucketMode, type StorageCallReply } from './storage-call.js'
 export {
@@ -73,10 +74,12 @@ export {
   bucketTestGcCall,
   bucketTestSendCall,
   infoCall,
+  keepsRefsCall,
   readBucketRecv,
   readBucketTestGc,
   readBucketTestSend,
   readInfo,
+  readKeepsRefs,
   readRebalancerApplyRoutes,
   readRebalancerRequestState,
   readRecoveryBucketStat,

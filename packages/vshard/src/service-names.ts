@@ -18,6 +18,9 @@ export const STORAGE_FUNCTIONS = {
   bucketsInfo: 'vshard.storage.buckets_info',
 } as const
 
+/** A function of this project's storages, which those in Lua do not have. */
+export const KEEPS_REFS = 'orbweaver.vshard.keeps_refs'
+
 /** The services behind `vshard.storage._call(name, …)`. */
 export const SERVICES = {
   info: 'info',

@@ -2,7 +2,7 @@
  * Source: vshard 0.1.42, captured replies of Tarantool 2.6.0 and 3.2.1. */
 import { type BucketRecord, asCount, asTrue, bucketRecordOf, isNumberList } from './buckets.js'
 import { entriesOf, fieldOf, isRecord } from './lua-map.js'
-import { SERVICES, STORAGE_FUNCTIONS, type ServiceName } from './service-names.js'
+import { KEEPS_REFS, SERVICES, STORAGE_FUNCTIONS, type ServiceName } from './service-names.js'
 import { isNothing, readServiceReply, type ServiceCall, type ServiceReply, toSeconds } from './service-reply.js'
 
 /** What an instance says about itself. Every instance answers, also a disabled storage. */
@@ -128,6 +128,18 @@ export function storageUnrefCall(refId: number): ServiceCall {
 
 export function readStorageUnref(values: readonly unknown[]): ServiceReply<true> {
   return readServiceReply(SERVICES.storageUnref, values, asTrue)
+}
+
+/**
+ * Asks whether moves wait for the storage references of this instance also when another one has become the master. Storages of
+ * this project answer true; to those in Lua it is no function (error 33, or 42 without rights).
+ */
+export function keepsRefsCall(): ServiceCall {
+  return { name: KEEPS_REFS, args: [] }
+}
+
+export function readKeepsRefs(values: readonly unknown[]): ServiceReply<boolean> {
+  return readServiceReply(KEEPS_REFS, values, (value) => (typeof value === 'boolean' ? value : undefined))
 }
 
 /** Asks a replica which of the buckets may not be collected yet. */

@@ -85,7 +85,9 @@ function clusterSchema(isNamed: boolean): z.ZodType {
     zone: values.zone.nullish(),
     bucket_count: values.count.nullish(),
     identification_mode: values.oneOf('uuid_as_key', 'name_as_key').nullish(),
-    ...Object.fromEntries(OPTION_RULES.map(({ vshardName, schema }) => [vshardName, schema.nullish()])),
+    ...Object.fromEntries(
+      OPTION_RULES.flatMap((rule) => vshardNamesOf(rule).map((name) => [name, rule.schema.nullish()])),
+    ),
   })
 }
 
@@ -130,7 +132,7 @@ function clusterOf(value: VshardShape, isNamed: boolean): CheckedClusterConfig {
     ...(weights.length > 0 && { weights: weights as ZoneWeight[] }),
     ...boxOptionsOf(value, CLUSTER_KEYS),
     ...VSHARD_DEFAULTS,
-    ...Object.fromEntries(OPTION_RULES.flatMap((rule) => optionOf(rule, fieldOf(value, rule.vshardName)))),
+    ...Object.fromEntries(OPTION_RULES.flatMap((rule) => optionOf(rule, givenFor(rule, value)))),
   }
 }
 
@@ -159,6 +161,16 @@ function instanceOf(id: string, value: InstanceShape, isNamed: boolean): Instanc
     ...values.present('rebalancer', value.rebalancer),
     ...boxOptionsOf(value, INSTANCE_KEYS),
   }
+}
+
+function vshardNamesOf({ vshardName, alias }: OptionRule): readonly string[] {
+  return alias === undefined ? [vshardName] : [vshardName, alias]
+}
+
+function givenFor(rule: OptionRule, value: unknown): unknown {
+  return vshardNamesOf(rule)
+    .map((name) => fieldOf(value, name))
+    .find((given) => given !== undefined && given !== null)
 }
 
 function optionOf({ name, isTime }: OptionRule, value: unknown): [string, unknown][] {
@@ -210,7 +222,7 @@ const UUID_SCHEMA: z.ZodType = clusterSchema(false)
 const NAMED_SCHEMA: z.ZodType = clusterSchema(true)
 const CLUSTER_KEYS: ReadonlySet<string> = new Set([
   ...['sharding', 'weights', 'zone', 'bucket_count', 'identification_mode'],
-  ...OPTION_RULES.map(({ vshardName }) => vshardName),
+  ...OPTION_RULES.flatMap(vshardNamesOf),
   ...DEPRECATED_OPTIONS,
 ])
 const INSTANCE_KEYS: ReadonlySet<string> = new Set(['uri', 'name', 'uuid', 'zone', 'master', 'rebalancer'])

@@ -8,6 +8,7 @@ import {
   type TopologyFile,
   validateClusterConfig,
   VSHARD_DEFAULTS,
+  writeVshardConfig,
   zoneDistance,
 } from '../src/index.js'
 import { readVectors } from './vectors.js'
@@ -28,6 +29,45 @@ describe('vshard configuration: accepted with the same values after defaults', (
     const config = readVshardConfig(input)
     expect(asVshardOptions(config)).toEqual(withoutDeprecated(defaults!))
     for (const replicaset of config.replicasets) expect(replicaset.weight).toBe(weight)
+  })
+})
+
+describe('a configuration written in the words of vshard', () => {
+  // An address without a login gets the cluster's, which the reader leaves to whoever dials.
+  test.each(cases.filter(({ ok, name }) => ok && name !== 'number-uri'))(
+    'is read back as it was: $name',
+    ({ input }) => {
+      const config = readVshardConfig(input)
+      expect(readVshardConfig(JSON.parse(JSON.stringify(writeVshardConfig(config))))).toEqual(config)
+    },
+  )
+
+  test('carries the login of the cluster, zones, flags and database options', () => {
+    const config = readVshardConfig({
+      identification_mode: 'name_as_key',
+      bucket_count: 10,
+      zone: 1,
+      weights: { 1: { 2: 5 } },
+      sched_ref_quota: 7,
+      sync_timeout: 2.5,
+      memtx_memory: 1_000_000,
+      sharding: {
+        a: {
+          uuid: 'aaaaaaaa-aaaa-4aaa-8aaa-000000000000',
+          master: 'auto',
+          lock: true,
+          replicas: { a1: { uri: 'storage:p%40ss@host:3301', zone: 1, read_only: true } },
+        },
+        b: { weight: 0.5, replicas: { b1: { uri: 'storage:p%40ss@host:3302', master: true, rebalancer: true } } },
+      },
+    })
+    expect(readVshardConfig(writeVshardConfig(config))).toEqual(config)
+    const plain = { ...config, replicasets: config.replicasets.slice(0, 1) }
+    const [set] = plain.replicasets
+    const bare = { ...plain, replicasets: [{ ...set!, instances: [{ ...set!.instances[0]!, uri: 'host:3301' }] }] }
+    expect(writeVshardConfig(bare)).toMatchObject({
+      sharding: { a: { replicas: { a1: { uri: 'storage:p%40ss@host:3301' } } } },
+    })
   })
 })
 
@@ -203,6 +243,18 @@ describe('vshard configuration: what is made of it', () => {
 
   test('an empty Lua table, which travels as a list, is an empty map', () => {
     expect(readVshardConfig({ sharding: [] }).replicasets).toEqual([])
+  })
+
+  test('the quotas of the scheduler have a second name each, which their own name goes before', () => {
+    const read = (options: object): unknown => readVshardConfig({ sharding: {}, ...options })
+    const aliased = read({ scheduler_slice_storage_ref: 7, scheduler_slice_bucket_move: 0.5 })
+    expect(aliased).toMatchObject({ schedRefQuota: 7, schedMoveQuota: 0.5 })
+    expect(aliased).not.toHaveProperty('boxOptions')
+    expect(read({ scheduler_slice_storage_ref: 7, sched_ref_quota: 8 })).toMatchObject({ schedRefQuota: 8 })
+    const problems = problemsOf(() => read({ scheduler_slice_bucket_move: -1 }))
+    expect(problems).toEqual([
+      { path: 'scheduler_slice_bucket_move', message: 'is -1, must be a number of at least 0' },
+    ])
   })
 
   const uris: [unknown, boolean][] = [
