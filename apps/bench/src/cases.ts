@@ -1,9 +1,16 @@
 /** What is measured, with whom, and which ratios are asked for. */
 import { CODEC_CASES, type CodecCase } from './cases/codec.js'
 import { MEMORY_CASES, type MemoryCase } from './cases/memory.js'
+import { ROUTER_CASES, type RouterCase } from './cases/router.js'
 import { SERVER_CASES, type ServerCase } from './cases/server.js'
 import { WIRE_CASES, type WireCase } from './cases/wire.js'
 
-export type BenchCase = WireCase | CodecCase | ServerCase | MemoryCase
+export type BenchCase = WireCase | CodecCase | ServerCase | MemoryCase | RouterCase
 
-export const CASES: readonly BenchCase[] = [...WIRE_CASES, ...CODEC_CASES, ...SERVER_CASES, ...MEMORY_CASES]
+export const CASES: readonly BenchCase[] = [
+  ...WIRE_CASES,
+  ...CODEC_CASES,
+  ...SERVER_CASES,
+  ...MEMORY_CASES,
+  ...ROUTER_CASES,
+]

@@ -10,6 +10,7 @@ import { runCase } from './run.js'
 import { SUBJECT_FLAG } from './subject-handle.js'
 import { serveSubject } from './subject-process.js'
 import { fillWide } from './servers/filling.js'
+import { Clusters, missingVshard } from './servers/vshard-cluster.js'
 import { findServer, type FoundServer, TarantoolServer } from './servers/tarantool-server.js'
 
 async function bench(args: readonly string[]): Promise<void> {
@@ -23,20 +24,26 @@ async function bench(args: readonly string[]): Promise<void> {
     throw new UsageError(`No case matches ${options.cases.source}; they are ${CASES.map(({ id }) => id).join(', ')}`)
   const placement = choosePlacement()
   const found = wanted.some(({ kind }) => kind !== 'codec') ? findServer() : undefined
-  const cases = typeof found === 'string' ? withoutTarantool(wanted) : wanted
+  const noVshard = wanted.some(({ kind }) => kind === 'router') ? missingVshard() : undefined
+  const possible = typeof found === 'string' ? withoutTarantool(wanted) : wanted
+  const cases = noVshard === undefined ? possible : possible.filter(({ kind }) => kind !== 'router')
   const loadBefore = currentLoad()
   const isShared = cases.some(({ kind }) => kind === 'wire')
   const server = isShared && typeof found === 'object' ? await sharedServer(found, placement.prefix) : undefined
+  const clusters = new Clusters(placement)
   const reports: CaseReport[] = []
   try {
     for (const [index, benchCase] of cases.entries()) {
       process.stderr.write(`[${index + 1}/${cases.length}] ${benchCase.id}: ${benchCase.words}\n`)
       const { rounds, seconds, profile } = options
-      const run = { rounds, seconds, profile, port: server?.port ?? 0, placement, main: fileURLToPath(import.meta.url) }
+      const cluster = benchCase.kind === 'router' ? await clusters.withBuckets(benchCase.bucketCount) : undefined
+      const stage = { port: server?.port ?? 0, cluster }
+      const run = { rounds, seconds, profile, stage, placement, main: fileURLToPath(import.meta.url) }
       reports.push(reportCase(await runCase(benchCase, run)))
     }
   } finally {
     server?.stop()
+    await clusters.close()
   }
   const report: RunReport = {
     machine: describeMachine(loadBefore, typeof found === 'object' ? found.version : undefined),
@@ -44,7 +51,12 @@ async function bench(args: readonly string[]): Promise<void> {
     rounds: options.rounds,
     seconds: options.seconds,
     cases: reports,
-    skipped: typeof found === 'string' ? `whatever needs a Tarantool. ${found}` : undefined,
+    skipped:
+      typeof found === 'string'
+        ? `whatever needs a Tarantool. ${found}`
+        : noVshard === undefined
+          ? undefined
+          : `the cases of routers. ${noVshard}`,
   }
   process.stdout.write(options.json ? `${JSON.stringify(report)}\n` : formatRun(report))
 }
@@ -64,7 +76,7 @@ async function sharedServer(found: FoundServer, prefix: readonly string[]): Prom
 /** What is left of the cases: servers of our own have no need of one. */
 function withoutTarantool(cases: readonly BenchCase[]): readonly BenchCase[] {
   return cases.flatMap((benchCase) => {
-    if (benchCase.kind === 'wire') return []
+    if (benchCase.kind === 'wire' || benchCase.kind === 'router') return []
     return [{ ...benchCase, subjects: benchCase.subjects.filter((name) => !name.startsWith('Tarantool')) }]
   })
 }

@@ -72,8 +72,9 @@ const DEFAULT_SECONDS = 0.8
 export function helpText(caseLines: readonly string[]): string {
   return `Usage: npm run bench -- [options]
 
-Measures @orbweaver/connection beside the npm package tarantool-driver and a raw socket that sends ready-made frames
-and decodes nothing, on a Tarantool that is started for it; and the codec beside msgpackr and msgpack-lite alone.
+Measures the packages side by side with what they are to be compared with, in one run: the connection beside the npm
+package tarantool-driver and a raw socket that sends ready-made frames and decodes nothing; the codec beside msgpackr and
+msgpack-lite; a replicaset beside its connection; the embedded storage beside Tarantool; the router beside vshard's in Lua.
 
   --cases REGEX    only the cases whose name matches; all by default
   --rounds N       rounds of each subject, taken in turns (default ${DEFAULT_ROUNDS})
@@ -82,7 +83,8 @@ and decodes nothing, on a Tarantool that is started for it; and the codec beside
   --profile DIR    write a CPU profile of each subject and case into DIR (for the tools of a browser)
   --help           this text
 
-TARANTOOL=/path names the server's program; without it, tarantool of the PATH.
+TARANTOOL=/path names the server's program; without it, tarantool of the PATH. VSHARD_LUA=/dir holds vshard/init.lua for
+the cases of routers. Cases that need what is not there are left out, and named.
 
 Cases:
 ${caseLines.map((line) => `  ${line}`).join('\n')}

@@ -10,6 +10,8 @@ export interface Placement {
   readonly prefix: readonly string[]
   /** For people. */
   readonly words: string
+  /** Puts a process that runs already where the others are. */
+  move(pid: number): void
 }
 
 export function choosePlacement(): Placement {
@@ -20,6 +22,10 @@ export function choosePlacement(): Placement {
   const isFavoured = works(nice)
   return {
     prefix: [...(isFavoured ? nice : []), ...(isPinned ? taskset : [])],
+    move: (pid) => {
+      if (isPinned) spawnSync('taskset', ['-a', '-p', '-c', core, String(pid)])
+      if (isFavoured) spawnSync('renice', ['-n', '-15', '-p', String(pid)])
+    },
     words: [
       isPinned
         ? `all on core ${core}`

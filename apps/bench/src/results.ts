@@ -150,6 +150,7 @@ const FIGURES: Readonly<Record<Metric, (round: Round) => number | undefined>> = 
   cpu: cpuPerRequest,
   speed: cpuPerRequest,
   rps: requestsPerSecond,
+  p50: ({ p50Us }) => (p50Us === undefined ? undefined : p50Us / 1_000),
   memory: ({ residentBytes }) => (residentBytes === undefined ? undefined : residentBytes / 1e6),
   pause: ({ longestPauseMs }) => longestPauseMs,
 }
@@ -158,6 +159,7 @@ const METRIC_WORDS: Readonly<Record<Metric, string>> = {
   cpu: 'CPU',
   rps: 'requests per second',
   speed: 'speed',
+  p50: 'p50 in ms',
   memory: 'resident MB',
   pause: 'longest pause in ms',
 }

@@ -3,13 +3,13 @@ import type { BenchCase } from './cases.js'
 import type { Placement } from './placement.js'
 import type { CaseRounds, SubjectRounds } from './results.js'
 import type { Round } from './round.js'
+import type { Stage } from './subject-messages.js'
 import { SubjectHandle } from './subject-handle.js'
 
 export interface RunOptions {
   readonly rounds: number
   readonly seconds: number
-  /** Of the server; 0 for cases that need none. */
-  readonly port: number
+  readonly stage: Stage
   readonly placement: Placement
   readonly main: string
   readonly profile: string | undefined

@@ -4,7 +4,7 @@ import type { BenchCase } from './cases.js'
 import type { SubjectName } from './cases/bench-case.js'
 import type { Placement } from './placement.js'
 import type { Round } from './round.js'
-import type { FromSubject, ToSubject } from './subject-messages.js'
+import type { FromSubject, Stage, ToSubject } from './subject-messages.js'
 
 /** The argument that makes the program a subject instead of the bench. */
 export const SUBJECT_FLAG = '--as-subject'
@@ -12,7 +12,7 @@ export const SUBJECT_FLAG = '--as-subject'
 export interface SubjectOptions {
   readonly name: SubjectName
   readonly benchCase: BenchCase
-  readonly port: number
+  readonly stage: Stage
   readonly placement: Placement
   /** The program's main file. */
   readonly main: string
@@ -67,7 +67,7 @@ export class SubjectHandle {
   }
 
   async #start(seconds: number): Promise<void> {
-    const { name, benchCase, port, placement, main, profile } = this.#options
+    const { name, benchCase, stage, placement, main, profile } = this.#options
     const profiling =
       profile === undefined
         ? []
@@ -79,7 +79,7 @@ export class SubjectHandle {
     const [command, ...args] = [...placement.prefix, process.execPath, ...profiling, main, SUBJECT_FLAG]
     this.#child = spawn(command, args, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
     const { id, setUpSeconds = SET_UP_S } = benchCase
-    await this.#ask({ say: 'setUp', subject: name, caseId: id, port }, setUpSeconds * 1_000)
+    await this.#ask({ say: 'setUp', subject: name, caseId: id, stage }, setUpSeconds * 1_000)
     // Compiled code and full caches are what is measured: the first round is thrown away.
     await this.#ask(
       { say: 'round', seconds: Math.min(seconds, WARM_UP_S), patienceMs: PATIENCE_MS },

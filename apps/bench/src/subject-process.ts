@@ -12,7 +12,7 @@ export function serveSubject(): void {
       case 'setUp': {
         const benchCase = CASES.find(({ id }) => id === message.caseId)
         if (benchCase === undefined) throw new Error(`There is no case ${message.caseId}`)
-        subject = await makeSubject(message.subject as SubjectName, benchCase, message.port)
+        subject = await makeSubject(message.subject as SubjectName, benchCase, message.stage)
         return { say: 'ready' }
       }
       case 'round':

@@ -11,19 +11,21 @@ export type SubjectName =
   | 'msgpackr'
   | 'msgpack-lite'
   | 'replicaset'
+  | 'router'
+  | 'Lua router'
   | 'connection'
   | 'embedded storage'
   | 'Tarantool'
   | 'Tarantool, wal_mode fsync'
 
 /**
- * `cpu`: CPU time per request. `rps`: requests per second. `speed`: the inverse of CPU time. `memory`: resident MB. `pause`:
- * milliseconds of the longest wait of a request that needs next to nothing.
+ * `cpu`: CPU time per request. `rps`: requests per second. `speed`: the inverse of CPU time. `p50`: milliseconds that half of the
+ * requests need at most. `memory`: resident MB. `pause`: milliseconds of the longest wait of a request that needs next to nothing.
  */
-export type Metric = 'cpu' | 'rps' | 'speed' | 'memory' | 'pause'
+export type Metric = 'cpu' | 'rps' | 'speed' | 'p50' | 'memory' | 'pause'
 
 /** Metrics that are to be low; the others are to be high. */
-export const LOW_METRICS: ReadonlySet<Metric> = new Set<Metric>(['cpu', 'memory', 'pause'])
+export const LOW_METRICS: ReadonlySet<Metric> = new Set<Metric>(['cpu', 'p50', 'memory', 'pause'])
 
 /** A ratio of the first subject to another one, or its own figure, and what it must be. */
 export interface Target {

@@ -74,16 +74,14 @@ export const WIRE_CASES: readonly WireCase[] = [
     subjects: ['orbweaver, a timeout each', 'orbweaver, no timeout'],
     targets: [{ metric: 'cpu', of: 'orbweaver, no timeout', must: 1.05, aim: 1.01 }],
   },
-  ...[16, 256].map(
-    (depth): WireCase => ({
-      ...wire('call', depth),
-      id: `replicaset@${depth}`,
-      words: `callrw through a replicaset beside call of the bare connection, ${depth} in flight`,
-      subjects: ['replicaset', 'connection'],
-      targets: [
-        { metric: 'cpu', of: 'connection', must: 1.1, aim: 1.05 },
-        { metric: 'rps', of: 'connection' },
-      ],
-    }),
-  ),
+  ...[16, 256].map((depth): WireCase => ({
+    ...wire('call', depth),
+    id: `replicaset@${depth}`,
+    words: `callrw through a replicaset beside call of the bare connection, ${depth} in flight`,
+    subjects: ['replicaset', 'connection'],
+    targets: [
+      { metric: 'cpu', of: 'connection', must: 1.1, aim: 1.05 },
+      { metric: 'rps', of: 'connection' },
+    ],
+  })),
 ]

@@ -1,9 +1,10 @@
 /** A Tarantool that is started for the run. */
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { SPACE_ID } from '../fixture.js'
+import { announcedPort } from './announced-port.js'
 import type { MeasuredServer } from './measured-server.js'
 
 export interface FoundServer {
@@ -61,32 +62,6 @@ export class TarantoolServer implements MeasuredServer {
     }
   }
 }
-
-function announcedPort(child: ChildProcess): Promise<number> {
-  return new Promise((resolve, reject) => {
-    let said = ''
-    const timer = setTimeout(
-      () => reject(new Error(`The server did not come up in ${START_MS / 1000} s: ${said}`)),
-      START_MS,
-    )
-    const hear = (bytes: Buffer): void => {
-      said += bytes.toString()
-      const port = /^ready (\d+)$/m.exec(said)?.[1]
-      if (port === undefined) return
-      clearTimeout(timer)
-      resolve(Number(port))
-    }
-    child.stdout?.on('data', hear)
-    child.stderr?.on('data', hear)
-    child.once('error', reject)
-    child.once('exit', (code, signal) => {
-      clearTimeout(timer)
-      reject(new Error(`The server ended (${signal ?? code ?? 'unknown'}): ${said}`))
-    })
-  })
-}
-
-const START_MS = 30_000
 
 /** It ends when its standard input does, so that it cannot outlive the bench. */
 const script = ({ walMode = 'none', hasSecondIndex = false }: TarantoolOptions): string => `

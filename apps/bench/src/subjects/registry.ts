@@ -1,11 +1,13 @@
 import type { BenchCase } from '../cases.js'
 import type { SubjectName } from '../cases/bench-case.js'
+import type { Stage } from '../subject-messages.js'
 import type { CodecCase } from '../cases/codec.js'
 import type { WireCase } from '../cases/wire.js'
 import { msgpackLiteCodec, msgpackrCodec, orbweaverCodec, ownBufferCodec } from './codec.js'
 import { orbweaverSubject } from './orbweaver.js'
 import { rawSocketSubject } from './raw-socket.js'
 import { connectionSubject, replicasetSubject } from './replicaset.js'
+import { routerSubject } from './routers.js'
 import { memorySubject, serverSubject } from './servers.js'
 import type { Subject } from './subject.js'
 import { tarantoolDriverSubject } from './tarantool-driver.js'
@@ -29,15 +31,16 @@ const CODECS: Partial<Record<SubjectName, (benchCase: CodecCase) => Promise<Subj
 
 /**
  * Sets a subject up for a case.
- * @param port - of the shared server on 127.0.0.1; 0 for cases that need none
  * @throws Error for a case it has no part in
  */
-export function makeSubject(name: SubjectName, benchCase: BenchCase, port: number): Promise<Subject> {
+export function makeSubject(name: SubjectName, benchCase: BenchCase, { port, cluster }: Stage): Promise<Subject> {
   switch (benchCase.kind) {
     case 'server':
       return serverSubject(name, benchCase)
     case 'memory':
       return memorySubject(name, benchCase)
+    case 'router':
+      return cluster === undefined ? noPart(name, benchCase) : routerSubject(name, benchCase, cluster)
     case 'wire':
       return CLIENTS[name]?.(benchCase, port) ?? noPart(name, benchCase)
     case 'codec':

@@ -1,0 +1,4 @@
+-- What every storage of the measured cluster can do.
+function bench_add(a, b)
+    return a + b
+end
