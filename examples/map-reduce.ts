@@ -1,6 +1,6 @@
 // Over all shards at once, each bucket counted exactly once: references hold the buckets where they are meanwhile.
 import { startCluster, type SetUp } from '@orbweaver/cluster'
-import { createRouter, mergeOrdered } from '@orbweaver/router'
+import { createRouter, merge } from '@orbweaver/router'
 
 type City = [name: string, country: string, people: number]
 
@@ -67,16 +67,14 @@ console.log(
 
 // Lists that are ordered each become one that is ordered as a whole, read only as far as needed.
 const lists = await router.mapCallrw<[City[]]>('largest')
-const streams = [...lists.values()].map(([cities]) => inTurn(cities))
 let rank = 0
-for await (const [name] of mergeOrdered(streams, (a, b) => b[2] - a[2])) {
+for await (const [name] of merge(
+  [...lists.values()].map(([cities]) => cities),
+  (a, b) => b[2] - a[2],
+  { limit: 3 },
+)) {
   rank += 1
   console.log(`${rank}. ${name}`)
-  if (rank === 3) break
-}
-
-async function* inTurn<T>(items: readonly T[]): AsyncGenerator<T> {
-  yield* items
 }
 
 /* Prints:

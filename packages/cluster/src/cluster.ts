@@ -2,7 +2,8 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect, systemClock } from '@orbweaver/connection'
-import { ConfigError, InvalidArgumentError } from '@orbweaver/iproto'
+import { ConfigError, InvalidArgumentError, isObject, optionProblems, optionRule } from '@orbweaver/iproto'
+import type { ConfigProblem, OptionRules } from '@orbweaver/iproto'
 import { bucketForceCreateCall, idealBalance, readBucketForceCreate } from '@orbweaver/vshard'
 import type { ClusterConfig, ReplicasetConfig } from '@orbweaver/vshard'
 import { embeddedEngine } from './embedded-instance.js'
@@ -112,21 +113,54 @@ export async function startCluster(options: ClusterOptions = {}): Promise<Cluste
 }
 
 function validate(options: ClusterOptions): void {
-  const problems: { path: string; message: string }[] = []
-  for (const path of ['replicasets', 'instances', 'bucketCount', 'quorum'] as const) {
-    const value = options[path]
-    if (value !== undefined && (!Number.isInteger(value) || value < 1))
-      problems.push({ path, message: `is ${String(value)}, expected a positive integer` })
-  }
-  if ((options.quorum ?? 1) > (options.instances ?? 3))
-    problems.push({
-      path: 'quorum',
-      message: `is ${options.quorum}, more than the ${options.instances ?? 3} instances of a replicaset`,
-    })
-  const { firstPort } = options
-  if (firstPort !== undefined && (!Number.isInteger(firstPort) || firstPort < 1 || firstPort > 65_535))
-    problems.push({ path: 'firstPort', message: `is ${firstPort}, expected 1 to 65535` })
+  const problems = optionProblems('', options, CLUSTER)
+  if (isObject(options)) problems.push(...contradictionsIn(options))
   if (problems.length > 0) throw new ConfigError(problems, { subject: 'cluster' })
+}
+
+/** What no option says by itself. (Comparisons with what is no number are false: that was told already.) */
+function contradictionsIn({
+  replicasets = 2,
+  instances = 3,
+  quorum = 1,
+  firstPort = 1,
+}: ClusterOptions): ConfigProblem[] {
+  const problems: ConfigProblem[] = []
+  if (quorum > instances) {
+    const message = `is ${quorum}, more than the ${instances} instances of a replicaset`
+    problems.push({ path: 'quorum', message })
+  }
+  const last = firstPort + replicasets * instances - 1
+  if (firstPort <= LAST_PORT && last > LAST_PORT)
+    problems.push({ path: 'firstPort', message: `is ${firstPort}, and the last instance would need port ${last}` })
+  return problems
+}
+
+const LAST_PORT = 65_535
+
+const CLUSTER: OptionRules = {
+  replicasets: optionRule.positiveInteger,
+  instances: optionRule.positiveInteger,
+  bucketCount: optionRule.positiveInteger,
+  quorum: optionRule.positiveInteger,
+  identification: optionRule.oneOf('uuid', 'name'),
+  user: optionRule.text,
+  password: { expected: 'a string', fits: (value) => typeof value === 'string', isSecret: true },
+  host: optionRule.text,
+  firstPort: optionRule.integer(1, LAST_PORT),
+  inProcess: optionRule.flag,
+  durability: optionRule.oneOf('none', 'full'),
+  setUp: {
+    expected: 'a function, or the URL of a module that exports setUp',
+    fits: (value) => typeof value === 'function' || optionRule.text.fits(value),
+  },
+  lua: { expected: 'the URL of a Lua file', fits: (value) => typeof value === 'string' && URL.canParse(value) },
+  vshard: optionRule.flag,
+  onProgress: optionRule.function,
+  engine: {
+    expected: 'an engine: embeddedEngine, or what tarantoolEngine() returns',
+    fits: (value) => isObject(value) && typeof value['start'] === 'function',
+  },
 }
 
 class LocalCluster implements Cluster {

@@ -89,8 +89,20 @@ describe('a cluster in processes of their own', () => {
 
 it('refuses options that cannot be right, all at once', async () => {
   await expect(startCluster({ replicasets: 0, instances: 2, quorum: 3, firstPort: 70_000 })).rejects.toThrow(
-    /replicasets[\s\S]*quorum[\s\S]*firstPort/,
+    /replicasets[\s\S]*firstPort[\s\S]*quorum/,
   )
+})
+
+it.each([
+  [{ replicaset: 1 }, /replicaset: is not known; known are replicasets, /],
+  [{ host: 5 }, /host: is 5, expected a non-empty string/],
+  [{ engine: 'tarantool' }, /engine: is 'tarantool', expected an engine/],
+  [{ setUp: 5 }, /setUp: is 5, expected a function, or the URL/],
+  [{ lua: 'functions.lua' }, /lua: is 'functions.lua', expected the URL of a Lua file/],
+  [{ firstPort: 65_531 }, /the last instance would need port 65536/],
+  [5, /is 5, expected an object/],
+])('refuses %j', async (options, message) => {
+  await expect(startCluster(options as ClusterOptions)).rejects.toThrow(message)
 })
 
 it('has configurations of replicasets that the replicaset package takes as they are', () => {

@@ -24,6 +24,7 @@ export const DEFAULT_PORT = 3301
  * @example parseUri('alice:p%40ss@[::1]:3301') // { address: { host: '::1', port: 3301 }, user: 'alice', password: 'p@ss' }
  */
 export function parseUri(text: string): ParsedUri {
+  if (typeof text !== 'string') throw refuse(`is ${describe(text)}, expected a text such as "localhost:3301"`)
   if (text.trim() !== text || text === '') throw refuse(text === '' ? 'is empty' : 'has white space around it')
   const { rest, isUnixScheme } = withoutScheme(text)
   const at = rest.lastIndexOf('@')

@@ -1,7 +1,8 @@
 /** The one file of this package that touches sockets: dialling, accepting, and a socket as a `Transport`. */
 import { connect as connectSocket, createServer, type Server, type Socket } from 'node:net'
 import { lstat, unlink } from 'node:fs/promises'
-import { formatAddress } from './address.js'
+import { InvalidArgumentError } from '@orbweaver/iproto'
+import { addressProblem, formatAddress } from './address.js'
 import type { Address, Transport, TransportSink } from './transport.js'
 
 /**
@@ -65,7 +66,9 @@ export interface SocketListener {
  * @throws the system's error (`EADDRINUSE`, `EACCES`) when the address cannot be taken, TypeError for a `connect` address
  */
 export async function listen(address: Address, onTransport: (transport: Transport) => void): Promise<SocketListener> {
-  if ('connect' in address) throw new TypeError('A connect function cannot be listened on')
+  const problem = addressProblem(address, 0)
+  if (problem !== undefined) throw new InvalidArgumentError(`Nothing to listen on: ${problem}`)
+  if ('connect' in address) throw new InvalidArgumentError('A connect function cannot be listened on')
   try {
     return await listenOnce(address, onTransport)
   } catch (error) {

@@ -16,23 +16,30 @@ export class BodyReader {
   readonly #ranges: number[] = []
 
   /**
-   * @param body - a whole map; an empty buffer is an empty map. Slices of it are handed out
+   * @param body - holds a whole map, or nothing, which is an empty map. Slices of it are handed out
+   * @param from - @param to - where in `body` the map is; default: all of it
    * @throws MalformedFrameError when it is not exactly one map with uint keys
    */
-  constructor(body: Buffer) {
+  constructor(body: Buffer, from = 0, to: number = body.length) {
     this.#body = body
-    if (body.length === 0) return
-    let { size, at } = mapHeader(body)
+    if (from === to) return
+    const first = body[from]!
+    let size = first & 0x0f
+    let at = from + 1
+    if (first < 0x80 || first >= 0x90) {
+      size = wideMapSize(body, from, to)
+      at = from + (first === 0xde ? 3 : 5)
+    }
     for (; size > 0; size--) {
-      const key = body[at]
-      const start = skipValue(body, at, body.length)
+      const key = at < to ? body[at] : undefined
+      const start = key !== undefined && key < 0x80 ? at + 1 : skipValue(body, at, to)
       if (key === undefined || (key >= 0x80 && (key < 0xcc || key > 0xcf)))
         throw new MalformedFrameError('A body key is not a uint')
-      const end = skipValue(body, start, body.length)
+      const end = skipValue(body, start, to)
       if (key < 0x80) this.#keep(key, start, end)
       at = end
     }
-    if (at !== body.length) throw new MalformedFrameError(`${body.length - at} bytes are left behind a body`)
+    if (at !== to) throw new MalformedFrameError(`${to - at} bytes are left behind a body`)
   }
 
   has(key: number): boolean {
@@ -77,6 +84,17 @@ export class BodyReader {
     if (at < 0) return undefined
     if (this.#first(at) !== 0xcb) throw wrongKind(key)
     return this.#body.readDoubleBE(this.#ranges[at + 1]! + 1)
+  }
+
+  /** Where the encoded value begins and ends in the bytes the reader was given; -1 when the key is absent. */
+  startOf(key: number): number {
+    const at = this.#find(key)
+    return at < 0 ? -1 : this.#ranges[at + 1]!
+  }
+
+  endOf(key: number): number {
+    const at = this.#find(key)
+    return at < 0 ? -1 : this.#ranges[at + 2]!
   }
 
   /** The encoded value, a slice of the body. */
@@ -144,12 +162,11 @@ export class BodyReader {
   }
 }
 
-function mapHeader(body: Buffer): { size: number; at: number } {
-  const first = body[0]!
-  if (first >= 0x80 && first < 0x90) return { size: first & 0x0f, at: 1 }
+function wideMapSize(body: Buffer, from: number, to: number): number {
+  const first = body[from]!
   const width = first === 0xde ? 2 : first === 0xdf ? 4 : 0
-  if (width === 0 || body.length <= width) throw new MalformedFrameError('A body is not a map')
-  return { size: body.readUIntBE(1, width), at: 1 + width }
+  if (width === 0 || to - from <= width) throw new MalformedFrameError('A body is not a map')
+  return body.readUIntBE(from + 1, width)
 }
 
 function isTextForm(first: number): boolean {

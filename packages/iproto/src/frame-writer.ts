@@ -70,15 +70,9 @@ export class FrameWriter implements BodyWriter {
 
   /** Opens a reply frame in the fixed layout of 2.x: type, sync and schema version in their long forms. */
   beginReply(type: number, syncHigh: number, syncLow: number, schemaVersion: number): void {
-    this.#open()
-    const out = this.#out
-    out.mapHeader(3)
-    out.uint(Key.requestType)
-    out.fixedUint32(type)
-    out.uint(Key.sync)
-    out.fixedUint64(syncHigh, syncLow)
-    out.uint(Key.schemaVersion)
-    out.fixedUint32(schemaVersion)
+    if (this.#isOpen) throw openAlready()
+    this.#isOpen = true
+    this.#out.replyHead(type, syncHigh, syncLow, schemaVersion)
   }
 
   /** Opens an EVENT frame: it has no schema version. */
@@ -153,15 +147,15 @@ export class FrameWriter implements BodyWriter {
   bool(value: boolean): void {
     this.#out.bool(value)
   }
-  raw(encoded: Uint8Array): void {
-    this.#out.raw(encoded)
+  raw(encoded: Uint8Array, start?: number, end?: number): void {
+    this.#out.raw(encoded, start, end)
   }
   extension(type: number, payload: Uint8Array): void {
     this.#out.extension(type, payload)
   }
 
   #open(): void {
-    if (this.#isOpen) throw new InvalidArgumentError('A frame is open already: end or abort it first')
+    if (this.#isOpen) throw openAlready()
     this.#isOpen = true
     this.#out.fixedUint32(0)
   }
@@ -194,6 +188,10 @@ export class FrameWriter implements BodyWriter {
     if (high < 0x200000) this.#out.uint(high * 0x100000000 + low)
     else this.#out.value((BigInt(high) << 32n) | BigInt(low))
   }
+}
+
+function openAlready(): InvalidArgumentError {
+  return new InvalidArgumentError('A frame is open already: end or abort it first')
 }
 
 const PREFIX_BYTES = 5

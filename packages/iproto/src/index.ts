@@ -12,6 +12,15 @@ export {
   type ConfigProblem,
   type Executed,
 } from './errors.js'
+export {
+  checkOptions,
+  isObject,
+  optionProblems,
+  optionRule,
+  type OptionRule,
+  type OptionRules,
+  shownValue,
+} from './option-rules.js'
 export { executedOf, type RequestClass } from './executed.js'
 export { ErrorCode, errorCodeName } from './error-codes.js'
 export { ExtensionType, type IteratorName, IteratorType, Key, RequestType, RowFlag } from './constants.js'
@@ -23,6 +32,7 @@ export { Datetime, type DatetimeFields } from './ext/datetime.js'
 export { Interval, type IntervalAdjust, type IntervalFields } from './ext/interval.js'
 export { type FieldFormat, Tuple } from './ext/tuple.js'
 export { ByteString, Double, Extension, Float, RawValue } from './msgpack/wrappers.js'
+export { compareValues } from './value-order.js'
 
 export { encodeValue } from './msgpack/encoder.js'
 export { decodeValue } from './msgpack/decoder.js'

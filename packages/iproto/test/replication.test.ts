@@ -216,6 +216,7 @@ describe('replication requests', () => {
       version: 1,
       isAnonymous: false,
       idFilter: [1, 31],
+      term: 4,
     }
     expect(readSubscribe(bodyOf(subscribeRequest(full)))).toEqual(full)
     expect(() => readSubscribe(bodyOf(joinRequest({ instanceUuid: A })))).toThrow(BoxError)

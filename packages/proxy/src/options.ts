@@ -8,7 +8,8 @@ import {
   resolveEnvironment,
   type Transport,
 } from '@orbweaver/connection'
-import { ConfigError, isOrbweaverError } from '@orbweaver/iproto'
+import { ConfigError, isObject, isOrbweaverError, optionProblems, optionRule } from '@orbweaver/iproto'
+import type { ConfigProblem, OptionRule, OptionRules } from '@orbweaver/iproto'
 import type { VerifyPolicy } from './auth.js'
 import type { BounceOptions } from './bounce.js'
 import { type ProxyLimits, type ResolvedLimits, resolveLimits, shown } from './limits.js'
@@ -126,10 +127,10 @@ export interface ResolvedOptions {
 
 /** @throws ConfigError with every problem and its path */
 export function resolveOptions(options: ProxyOptions): ResolvedOptions {
-  const problems: { path: string; message: string }[] = []
-  for (const name of Object.keys(options)) {
-    if (!OPTION_NAMES.has(name)) problems.push({ path: name, message: 'is not an option of the proxy' })
-  }
+  const problems = [...optionProblems('', options, SHAPE), ...shapesOfTargets(options)]
+  // What follows looks into the parts: a part of the wrong shape ends it, an unknown name does not.
+  const isReadable = problems.every(({ path }) => path !== '' && !Object.hasOwn(SHAPE, path.split('.', 1)[0]!))
+  if (!isReadable) throw new ConfigError(problems, { subject: 'proxy' })
   const targets = resolveTargets(options.targets ?? {}, problems)
   checkRoles(options, targets, problems)
   checkListeners(options.listen ?? [], problems)
@@ -199,8 +200,9 @@ function resolveAddress(
   }
   if (typeof definition.uri !== 'string') {
     const problem = addressProblem(definition.uri)
-    if (problem !== undefined) problems.push({ path: `${path}.uri`, message: problem })
-    return definition.uri
+    if (problem === undefined) return definition.uri
+    problems.push({ path: `${path}.uri`, message: problem })
+    return undefined
   }
   try {
     const { address, user } = parseUri(definition.uri)
@@ -243,7 +245,10 @@ function checkListeners(listen: readonly Address[], problems: { path: string; me
   const seen = new Set<string>()
   for (const [i, address] of listen.entries()) {
     const problem = addressProblem(address, 0)
-    if (problem !== undefined) problems.push({ path: `listen[${i}]`, message: problem })
+    if (problem !== undefined) {
+      problems.push({ path: `listen[${i}]`, message: problem })
+      continue
+    }
     if ('connect' in address)
       problems.push({ path: `listen[${i}]`, message: 'is a function, which cannot be listened on' })
     const key = JSON.stringify(address)
@@ -305,22 +310,44 @@ const DEFAULT_FAILOVER: Required<FailoverDefaults> = {
   handoverTimeoutMs: 10_000,
   failoverTimeoutMs: 20_000,
 }
-const OPTION_NAMES: ReadonlySet<string> = new Set([
-  'listen',
-  'targets',
-  'rw',
-  'ro',
-  'credentials',
-  'pool',
-  'split',
-  'bounce',
-  'failover',
-  'limits',
-  'version',
-  'uuid',
-  'forwardUnknown',
-  'environment',
-] satisfies (keyof ProxyOptions)[])
+const SHAPE: OptionRules = {
+  listen: { ...optionRule.list, expected: 'a list of addresses' },
+  targets: { ...optionRule.object, expected: 'targets by their names' },
+  rw: { ...optionRule.text, expected: 'the name of a target' },
+  ro: { ...optionRule.list, expected: 'a list of names of targets' },
+  credentials: optionRule.object,
+  pool: optionRule.object,
+  split: optionRule.object,
+  bounce: optionRule.object,
+  failover: optionRule.object,
+  limits: optionRule.object,
+  version: { ...optionRule.text, expected: 'the version that greetings say, such as 2.11.0' },
+  uuid: optionRule.text,
+  forwardUnknown: optionRule.flag,
+  environment: optionRule.object,
+} satisfies Record<keyof ProxyOptions, OptionRule>
+
+const TARGET: OptionRules = {
+  uri: optionRule.anything, // judged as an address
+  embedded: {
+    expected: 'an embedded storage',
+    fits: (value) => isObject(value) && typeof value['connect'] === 'function',
+  },
+  weight: optionRule.anything, // judged beside its default
+}
+
+function shapesOfTargets(options: unknown): ConfigProblem[] {
+  const targets = isObject(options) ? options['targets'] : undefined
+  return !isObject(targets)
+    ? []
+    : Object.entries(targets).flatMap(([name, target]: [string, unknown]) => {
+        const problems = optionProblems(`targets.${name}`, target, TARGET)
+        if (isObject(target) && 'uri' in target === 'embedded' in target)
+          problems.push({ path: `targets.${name}`, message: 'needs a uri, or a storage as `embedded`, and not both' })
+        return problems
+      })
+}
+
 const MODES: ReadonlySet<string> = new Set(['static', 'query', 'learn'])
 const ZERO_UUID = '00000000-0000-0000-0000-000000000000'
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i

@@ -19,6 +19,27 @@ describe('createProxy', () => {
     expect(problemsOf({})).toEqual([])
   })
 
+  it.each([
+    [5, ['']],
+    [{ targets: 5 }, ['targets']],
+    [{ targets: { a: 5 } }, ['targets.a']],
+    [{ targets: { a: { uri: 5 } } }, ['targets.a.uri']],
+    [{ targets: { a: {} } }, ['targets.a']],
+    [{ targets: { a: { uri: 'h:1', urii: 'h:2' } } }, ['targets.a.urii']],
+    [{ targets: { a: { embedded: 5 } } }, ['targets.a.embedded']],
+    [{ version: 5 }, ['version']],
+    [{ listen: 'localhost:3301', colour: 'red' }, ['colour', 'listen']],
+  ])('refuses %j', (options, paths) => {
+    expect(problemsOf(options as unknown as ProxyOptions)).toEqual(paths)
+  })
+
+  it('refuses names of targets that are none, and addresses that cannot be listened on', async () => {
+    const proxy = createProxy({ targets: { a: { uri: 'localhost:1' } } })
+    await expect(proxy.failOverTo(42 as unknown as string)).rejects.toMatchObject({ code: 'ORB_UNKNOWN_TARGET' })
+    await expect(proxy.listen(5 as unknown as string)).rejects.toMatchObject({ code: 'ORB_INVALID_ARGUMENT' })
+    await proxy.close()
+  })
+
   it('names everything that is wrong at once', () => {
     expect(
       problemsOf({

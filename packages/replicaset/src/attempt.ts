@@ -74,6 +74,8 @@ export interface InstanceHandle {
 /** One session of a server: what lives in it (refs, transactions) is gone when it is lost. */
 export interface PinnedSession {
   readonly lost: boolean
+  /** What its server and we agreed on; empty while there is no connection. */
+  readonly features: ReadonlySet<number>
   /** After the loss the sink gets `ConnectionLostError` with `executed: 'no'`. */
   send(request: Request, options: SendOptions, sink: ReplySink): PendingRequest
   /** Says that nothing of this session is needed any more. Harmless when repeated. */

@@ -1,6 +1,6 @@
 /** Which instances make up a replicaset, checked at the door. */
 import { type Address, addressProblem, parseUri } from '@orbweaver/connection'
-import { ConfigError, type ConfigProblem, InvalidArgumentError } from '@orbweaver/iproto'
+import { ConfigError, type ConfigProblem, InvalidArgumentError, isObject } from '@orbweaver/iproto'
 
 export interface ReplicasetDefinition {
   /** Its name or uuid; errors, events and logs use it. A uuid is compared with what the instances say. */
@@ -60,8 +60,13 @@ function checkInstances(
   problem: (at: string, message: string) => void,
 ): void {
   const seen = new Set<string>()
-  for (const [index, { id, uuid, uri, weight }] of instances.entries()) {
+  for (const [index, instance] of instances.entries()) {
     const at = `instances[${String(index)}]`
+    if (!isObject(instance)) {
+      problem(at, `expected an instance: { id, uri }`)
+      continue
+    }
+    const { id, uuid, uri, weight } = instance
     if (typeof id !== 'string' || id === '') problem(`${at}.id`, 'must be a non-empty string')
     else if (seen.has(id)) problem(`${at}.id`, `"${id}" is there twice`)
     seen.add(id)

@@ -1,6 +1,6 @@
 /** What a replicaset can be told, its defaults, and what is refused at the door. */
 import { type Environment, type ReconnectPolicy, resolveEnvironment } from '@orbweaver/connection'
-import { ConfigError, type ConfigProblem } from '@orbweaver/iproto'
+import { ConfigError, type ConfigProblem, isObject } from '@orbweaver/iproto'
 import type { Dialect } from './attempt.js'
 import { checkDefinition, type ReplicasetDefinition } from './definition.js'
 import type { BufferLimits } from './failover-buffer.js'
@@ -109,6 +109,10 @@ export interface Settings {
 
 /** @throws ConfigError with every problem and its path */
 export function resolveReplicasetOptions(options: ReplicasetOptions): Settings {
+  if (!isObject(options) || !isObject(options.definition)) {
+    const message = 'expected the replicaset: { id, instances: [{ id, uri }] }'
+    throw new ConfigError([{ path: 'definition', message }], { subject: 'replicaset options' })
+  }
   const check = new Check()
   for (const name of Object.keys(options)) if (!NAMES.has(name)) check.problem(name, 'is no option')
   const { buffer = {} } = options

@@ -30,6 +30,10 @@ export class Session implements PinnedSession {
     return this.#pin.generation !== this.#connection.generation || !isServed(this.#connection)
   }
 
+  get features(): ReadonlySet<number> {
+    return this.#connection.features
+  }
+
   send(request: Request, options: SendOptions, sink: ReplySink): PendingRequest {
     if (this.lost) return new RefusedRequest(this.#connection.peer, sink, this.#clock)
     return this.#connection.send(request, { ...options, pin: this.#pin }, sink)

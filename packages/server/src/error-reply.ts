@@ -1,16 +1,12 @@
 import { BoxError, type FrameWriter, isOrbweaverError, RequestType, writeErrorBody } from '@orbweaver/iproto'
-import type { InboundFrame } from './session.js'
+import type { ClientSession, InboundFrame } from './session.js'
 
 /**
- * Writes the error reply to a request. An error whose text or fields cannot be encoded (half a surrogate pair, a value without a
+ * Answers a request with an error. An error whose text or fields cannot be encoded (half a surrogate pair, a value without a
  * MessagePack form) is answered all the same, by its code: the writer is shared and must not be left with an open frame.
  */
-export function writeErrorReply(
-  writer: FrameWriter,
-  frame: InboundFrame,
-  error: BoxError,
-  schemaVersion: number,
-): void {
+export function replyError(session: ClientSession, frame: InboundFrame, error: BoxError, schemaVersion: number): void {
+  const writer = session.writer()
   try {
     write(writer, frame, error, schemaVersion)
   } catch (fault) {
@@ -19,12 +15,12 @@ export function writeErrorReply(
     const plain = BoxError.of(error.boxCode, wellFormed(error.message), { boxType: wellFormed(error.boxType) })
     write(writer, frame, plain, schemaVersion)
   }
+  session.written(writer.end())
 }
 
 function write(writer: FrameWriter, frame: InboundFrame, error: BoxError, schemaVersion: number): void {
   writer.beginReply(RequestType.errorFlag | (error.boxCode & 0x7fff), frame.syncHigh, frame.syncLow, schemaVersion)
   writeErrorBody(writer, error)
-  writer.end()
 }
 
 /** Text without halves of surrogate pairs, which have no UTF-8. */

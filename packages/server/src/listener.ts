@@ -1,7 +1,10 @@
 import { listen as listenOn, resolveEnvironment } from '@orbweaver/connection'
 import type { Address, Environment, Transport } from '@orbweaver/connection'
+import { checkOptions, InvalidArgumentError, optionRule } from '@orbweaver/iproto'
+import type { OptionRules } from '@orbweaver/iproto'
 import { resolveLimits } from './limits.js'
 import type { ServerLimits } from './limits.js'
+import { ReplyWriter } from './reply-writer.js'
 import { SessionShell } from './session-shell.js'
 import type { SessionOwner } from './session-shell.js'
 import type { SessionHandler } from './session.js'
@@ -29,10 +32,24 @@ export interface Server {
 
 /** @throws ConfigError for a limit out of range */
 export function createServer(options: ServerOptions): Server {
+  checkOptions('server', options, SERVER)
   return new ServerShell(options)
 }
 
+const SERVER: OptionRules = {
+  handler: optionRule.required({
+    expected: 'a session handler, such as `standardFront(parts, next)`',
+    fits: (value) =>
+      typeof value === 'object' &&
+      value !== null &&
+      ['greet', 'frame', 'closed'].every((name) => typeof (value as Record<string, unknown>)[name] === 'function'),
+  }),
+  limits: optionRule.object, // judged by a table of their own
+  environment: optionRule.object,
+}
+
 class ServerShell implements Server, SessionOwner {
+  readonly replies = new ReplyWriter()
   readonly clock: Environment['clock']
   readonly limits: Required<ServerLimits>
   readonly handler: SessionHandler
@@ -53,10 +70,11 @@ class ServerShell implements Server, SessionOwner {
   }
 
   async listen(address: Address): Promise<Address> {
+    if (this.#closing !== undefined) throw new InvalidArgumentError('The server is closed: make another one to listen')
     const listener = await listenOn(address, (transport) => this.accept(transport))
     if (this.#closing !== undefined) {
       await listener.close()
-      throw new Error('The server was closed while it began to listen')
+      throw new InvalidArgumentError('The server was closed while it began to listen')
     }
     this.#listeners.push(listener)
     return listener.address

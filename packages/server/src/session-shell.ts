@@ -10,18 +10,21 @@ import {
   FrameHeader,
   FrameReader,
   FrameTooLargeError,
-  FrameWriter,
+  type FrameWriter,
   formatGreeting,
   isOrbweaverError,
   MalformedFrameError,
   RequestType,
   writeErrorBody,
 } from '@orbweaver/iproto'
+import { Inbound } from './inbound.js'
 import type { ServerLimits } from './limits.js'
+import type { ReplyTaker, ReplyWriter } from './reply-writer.js'
 import type { ClientSession, SessionHandler } from './session.js'
 import { strangerOf } from './strangers.js'
 
 export interface SessionOwner {
+  readonly replies: ReplyWriter
   readonly clock: Clock
   readonly limits: Required<ServerLimits>
   readonly handler: SessionHandler
@@ -36,7 +39,7 @@ const LONGEST_TURN_MS = 5
 
 type Stage = 'greeting' | 'open' | 'closing' | 'ended'
 
-export class SessionShell implements ClientSession, TransportSink {
+export class SessionShell implements ClientSession, TransportSink, ReplyTaker {
   readonly id: number
   readonly peer: string
   salt: Uint8Array = new Uint8Array(0)
@@ -111,11 +114,29 @@ export class SessionShell implements ClientSession, TransportSink {
   }
 
   reply(chunks: readonly Uint8Array[]): boolean {
-    if (this.#stage === 'ended' || this.#stage === 'closing') return true
+    this.#owner.replies.collect(this)
+    let bytes = 0
     for (const chunk of chunks) {
       this.#outgoing.push(chunk)
-      this.#outgoingBytes += chunk.length
+      bytes += chunk.length
     }
+    return this.written(bytes)
+  }
+
+  writer(): FrameWriter {
+    return this.#owner.replies.of(this)
+  }
+
+  taken(chunks: readonly Uint8Array[]): void {
+    for (const chunk of chunks) this.#outgoing.push(chunk)
+  }
+
+  written(bytes: number): boolean {
+    if (this.#stage === 'ended' || this.#stage === 'closing') {
+      this.#dropOutgoing()
+      return true
+    }
+    this.#outgoingBytes += bytes
     if (!this.#isFlushQueued) {
       this.#isFlushQueued = true
       this.#owner.clock.soon(() => this.#flush())
@@ -233,14 +254,7 @@ export class SessionShell implements ClientSession, TransportSink {
       return
     }
     try {
-      this.#owner.handler.frame(this, {
-        type: header.type,
-        syncHigh: header.syncHigh,
-        syncLow: header.syncLow,
-        streamId: header.streamId,
-        schemaVersion: header.schemaVersion,
-        body: frame.subarray(header.bodyStart, header.bodyEnd),
-      })
+      this.#owner.handler.frame(this, new Inbound(frame, header))
     } catch (error) {
       this.destroy(error instanceof Error ? error : new Error(`Request failed: ${String(error)}`))
     }
@@ -255,15 +269,15 @@ export class SessionShell implements ClientSession, TransportSink {
   #refuse(error: unknown): void {
     if (!(error instanceof MalformedFrameError || error instanceof FrameTooLargeError || isOrbweaverError(error)))
       throw error
-    const writer = new FrameWriter({ slabBytes: 512 })
+    const writer = this.writer()
     writer.beginReply(RequestType.errorFlag | ErrorCode['invalidMsgpack'], 0, 0, 1)
     writeErrorBody(writer, BoxError.of(ErrorCode['invalidMsgpack'], `Invalid MsgPack - ${error.message}`))
-    writer.end()
-    this.reply(writer.take())
+    this.written(writer.end())
   }
 
   #flush(): void {
     this.#isFlushQueued = false
+    this.#owner.replies.collect(this)
     if (this.#outgoing.length === 0 || this.#stage === 'ended') return
     const chunks = this.#outgoing
     this.#outgoing = []
@@ -271,6 +285,12 @@ export class SessionShell implements ClientSession, TransportSink {
     if (!this.#transport.write(joined(chunks))) this.#watchStall()
     // The system may have taken all of it at once: then no drain will come to say so.
     else if (this.#isCongested) this.#awaitRelief()
+  }
+
+  #dropOutgoing(): void {
+    this.#owner.replies.collect(this)
+    this.#outgoing = []
+    this.#outgoingBytes = 0
   }
 
   #awaitRelief(): void {
@@ -338,8 +358,7 @@ export class SessionShell implements ClientSession, TransportSink {
     this.#stage = 'ended'
     this.#cancelFrameTimer?.()
     this.#cancelStallTimer?.()
-    this.#outgoing = []
-    this.#outgoingBytes = 0
+    this.#dropOutgoing()
     this.#owner.handler.closed(this, cause)
     this.#owner.ended(this)
   }

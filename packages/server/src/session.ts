@@ -1,5 +1,6 @@
 import type { Transport } from '@orbweaver/connection'
 import type { LargeFrame } from '@orbweaver/connection'
+import type { FrameWriter } from '@orbweaver/iproto'
 
 /**
  * One request as it arrived. Valid during the call, except `body`, which may be kept (it keeps the received chunk alive).
@@ -13,7 +14,12 @@ export interface InboundFrame {
   readonly streamId: bigint | number
   /** undefined when the client did not ask for a check. */
   readonly schemaVersion: number | undefined
+  /** Made when it is asked for: whoever needs only some of its bytes finds them in `bytes`. */
   readonly body: Buffer
+  /** The whole frame, in which the body is [bodyStart, bodyEnd). */
+  readonly bytes: Buffer
+  readonly bodyStart: number
+  readonly bodyEnd: number
 }
 
 /** The server's side of one client's connection. */
@@ -34,6 +40,13 @@ export interface ClientSession {
    * @returns false when the peer reads slower than it asks: wait for `drain`
    */
   reply(chunks: readonly Uint8Array[]): boolean
+  /**
+   * The way for small replies, in memory that all sessions share: write a whole frame, end it, and say so by `written`. A frame
+   * that is not ended in the same breath must be aborted.
+   */
+  writer(): FrameWriter
+  /** @param bytes - what `end()` of the writer said @returns as `reply` */
+  written(bytes: number): boolean
   /** Bytes queued or handed to the transport and not yet taken by the peer. */
   readonly pendingBytes: number
   /** Counts, so two callers may pause independently; frames already received are held too. */

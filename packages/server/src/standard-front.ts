@@ -4,10 +4,18 @@
  * Facts: Tarantool 2.6.0 and 3.2.1 (a failed AUTH keeps the connection and the previous user; 47 for an unknown user, a
  * wrong password and an account without one; guest logs in with an empty proof at any time).
  */
-import { writeErrorReply } from './error-reply.js'
+import { replyError } from './error-reply.js'
 import { authRules } from './handshake.js'
 import type { UserSource } from './handshake.js'
-import { BodyReader, BoxError, ErrorCode, FrameWriter, isOrbweaverError, Key, RequestType } from '@orbweaver/iproto'
+import {
+  BodyReader,
+  BoxError,
+  ErrorCode,
+  type FrameWriter,
+  isOrbweaverError,
+  Key,
+  RequestType,
+} from '@orbweaver/iproto'
 import type { Clock, Transport } from '@orbweaver/connection'
 import type { ClientSession, InboundFrame, SessionHandler } from './session.js'
 import type { WatchHub } from './watch-hub.js'
@@ -53,7 +61,6 @@ class Front implements SessionHandler {
   readonly #parts: StandardFrontParts
   readonly #next: SessionHandler
   readonly #version: number
-  readonly #writer = new FrameWriter({ slabBytes: 16 * 1024 })
   readonly #failedLogins = new WeakMap<ClientSession, number>()
 
   constructor(parts: StandardFrontParts, next: SessionHandler) {
@@ -129,7 +136,7 @@ class Front implements SessionHandler {
     session.features = new Set(
       wanted.filter((feature): feature is number => typeof feature === 'number' && this.#parts.features.has(feature)),
     )
-    const writer = this.#begin(frame)
+    const writer = this.#begin(session, frame)
     writer.mapHeader(3)
     writer.uint(Key.version)
     writer.uint(this.#version)
@@ -137,7 +144,7 @@ class Front implements SessionHandler {
     writer.value([...this.#parts.features].toSorted((a, b) => a - b))
     writer.uint(Key.authType)
     writer.text('chap-sha1')
-    this.#send(session)
+    session.written(writer.end())
   }
 
   #login(session: ClientSession, frame: InboundFrame): void {
@@ -171,32 +178,28 @@ class Front implements SessionHandler {
 
   #watchOnce(session: ClientSession, frame: InboundFrame): void {
     const value = this.#parts.watches.value(eventKey(frame))
-    const writer = this.#begin(frame)
+    const writer = this.#begin(session, frame)
     writer.mapHeader(1)
     writer.uint(Key.data)
     writer.arrayHeader(value === undefined ? 0 : 1)
     if (value !== undefined) writer.raw(value)
-    this.#send(session)
+    session.written(writer.end())
   }
 
-  #begin(frame: InboundFrame): FrameWriter {
-    this.#writer.beginReply(RequestType.ok, frame.syncHigh, frame.syncLow, this.#schemaVersion())
-    return this.#writer
+  #begin(session: ClientSession, frame: InboundFrame): FrameWriter {
+    const writer = session.writer()
+    writer.beginReply(RequestType.ok, frame.syncHigh, frame.syncLow, this.#schemaVersion())
+    return writer
   }
 
   #ok(session: ClientSession, frame: InboundFrame): void {
-    this.#begin(frame).mapHeader(0)
-    this.#send(session)
+    const writer = this.#begin(session, frame)
+    writer.mapHeader(0)
+    session.written(writer.end())
   }
 
   #fail(session: ClientSession, frame: InboundFrame, error: BoxError): void {
-    writeErrorReply(this.#writer, frame, error, this.#schemaVersion())
-    session.reply(this.#writer.take())
-  }
-
-  #send(session: ClientSession): void {
-    this.#writer.end()
-    session.reply(this.#writer.take())
+    replyError(session, frame, error, this.#schemaVersion())
   }
 
   #schemaVersion(): number {

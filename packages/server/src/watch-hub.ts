@@ -14,6 +14,12 @@ export interface WatchHub {
   /** Subscribes, or acknowledges the last event. @throws BoxError 1 when the session watches too many keys */
   watch(session: ClientSession, key: string, syncHigh: number, syncLow: number): void
   unwatch(session: ClientSession, key: string): void
+  /**
+   * Watches from within this process: `onValue` is called with the value of the moment soon, and with the newest one soon after
+   * each broadcast (undefined: no value). It must not throw.
+   * @returns ends it; nothing is called from then on
+   */
+  listen(key: string, onValue: (value: Buffer | undefined) => void): () => void
   /** Forgets a session. */
   drop(session: ClientSession): void
   /** The encoded value of the moment: what WATCH_ONCE answers. */
@@ -32,12 +38,19 @@ interface Subscription {
   isQueued: boolean
 }
 
+/** A watcher of this process; it needs no acknowledgement. */
+interface LocalWatcher {
+  readonly onValue: (value: Buffer | undefined) => void
+  isQueued: boolean
+}
+
 interface Topic {
   value: Buffer | undefined
   version: number
   /** The body of the event of this version, shared by all watchers. */
   body: Buffer | undefined
   readonly subscriptions: Map<ClientSession, Subscription>
+  readonly locals: Set<LocalWatcher>
 }
 
 /**
@@ -52,7 +65,7 @@ class Hub implements WatchHub {
   readonly #topics = new Map<string, Topic>()
   readonly #keysOf = new Map<ClientSession, Set<string>>()
   readonly #writer = new FrameWriter({ slabBytes: 4096 })
-  #due: [string, ClientSession][] = []
+  #due: [key: string, watcher: ClientSession | LocalWatcher][] = []
 
   readonly #clock: Clock
   readonly #maxWatchedKeys: number
@@ -70,7 +83,8 @@ class Hub implements WatchHub {
     for (const [session, subscription] of topic.subscriptions) {
       if (subscription.isArmed) this.#queue(key, session, subscription)
     }
-    if (value === undefined && topic.subscriptions.size === 0) this.#topics.delete(key)
+    for (const watcher of topic.locals) this.#queue(key, watcher, watcher)
+    this.#forgetIfIdle(key, topic)
   }
 
   watch(session: ClientSession, key: string, syncHigh: number, syncLow: number): void {
@@ -105,6 +119,16 @@ class Hub implements WatchHub {
     this.#forgetIfIdle(key, topic)
   }
 
+  listen(key: string, onValue: (value: Buffer | undefined) => void): () => void {
+    const topic = this.#topic(key)
+    const watcher: LocalWatcher = { onValue, isQueued: false }
+    topic.locals.add(watcher)
+    this.#queue(key, watcher, watcher)
+    return () => {
+      if (topic.locals.delete(watcher)) this.#forgetIfIdle(key, topic)
+    }
+  }
+
   drop(session: ClientSession): void {
     for (const key of this.#keysOf.get(session) ?? []) {
       const topic = this.#topics.get(key)
@@ -126,7 +150,7 @@ class Hub implements WatchHub {
   #topic(key: string): Topic {
     let topic = this.#topics.get(key)
     if (topic === undefined) {
-      topic = { value: undefined, version: 0, body: undefined, subscriptions: new Map() }
+      topic = { value: undefined, version: 0, body: undefined, subscriptions: new Map(), locals: new Set() }
       this.#topics.set(key, topic)
     }
     return topic
@@ -134,23 +158,30 @@ class Hub implements WatchHub {
 
   /** Keys are chosen by clients: one that nobody set or watches any more must not stay. */
   #forgetIfIdle(key: string, topic: Topic): void {
-    if (topic.subscriptions.size === 0 && topic.value === undefined) this.#topics.delete(key)
+    if (topic.subscriptions.size + topic.locals.size === 0 && topic.value === undefined) this.#topics.delete(key)
   }
 
-  #queue(key: string, session: ClientSession, subscription: Subscription): void {
-    if (subscription.isQueued) return
-    subscription.isQueued = true
+  #queue(key: string, watcher: ClientSession | LocalWatcher, state: { isQueued: boolean }): void {
+    if (state.isQueued) return
+    state.isQueued = true
     if (this.#due.length === 0) this.#clock.soon(() => this.#deliver())
-    this.#due.push([key, session])
+    this.#due.push([key, watcher])
   }
 
   #deliver(): void {
     const due = this.#due
     this.#due = []
-    for (const [key, session] of due) {
+    for (const [key, watcher] of due) {
       const topic = this.#topics.get(key)
-      const subscription = topic?.subscriptions.get(session)
-      if (topic === undefined || subscription === undefined) continue
+      if (topic === undefined) continue
+      if ('onValue' in watcher) {
+        watcher.isQueued = false
+        if (topic.locals.has(watcher)) watcher.onValue(topic.value)
+        continue
+      }
+      const subscription = topic.subscriptions.get(watcher)
+      // Unwatched and watched again meanwhile: then it stands here twice.
+      if (subscription?.isQueued !== true) continue
       subscription.isQueued = false
       subscription.isArmed = false
       subscription.told = topic.version
@@ -159,7 +190,7 @@ class Hub implements WatchHub {
       writer.beginEvent(subscription.syncHigh, subscription.syncLow)
       writer.raw(topic.body)
       writer.end()
-      session.reply(writer.take())
+      watcher.reply(writer.take())
     }
   }
 }

@@ -1,5 +1,5 @@
 import { VirtualClock } from '@orbweaver/connection/testing'
-import { decodeEvent, encodeValue, FrameHeader } from '@orbweaver/iproto'
+import { decodeEvent, decodeValue, encodeValue, FrameHeader } from '@orbweaver/iproto'
 import { describe, expect, it } from 'vitest'
 import { createWatchHub } from '../src/index.js'
 import type { ClientSession } from '../src/index.js'
@@ -123,5 +123,45 @@ describe('the watch hub', () => {
     hub.unwatch(session, 'a')
     hub.watch(session, 'c', 0, 1)
     expect(hub.watchers('c')).toBe(1)
+  })
+
+  it('sends one event for a key that was unwatched and watched again at once', async () => {
+    const { clock, hub } = start()
+    const { session, events } = listener()
+    hub.watch(session, 'k', 0, 1)
+    hub.unwatch(session, 'k')
+    hub.watch(session, 'k', 0, 2)
+    await clock.settle()
+    expect(events).toEqual([['k', undefined, 2]])
+  })
+
+  it('tells a listener of the process the value of the moment and the newest one after each change', async () => {
+    const { clock, hub } = start()
+    const seen: unknown[] = []
+    const stop = hub.listen('k', (value) => seen.push(value === undefined ? undefined : decodeValue(value)))
+    expect(seen).toEqual([])
+    await clock.settle()
+    hub.broadcast('k', encodeValue(1))
+    hub.broadcast('k', encodeValue(2))
+    await clock.settle()
+    hub.broadcast('k', encodeValue(3))
+    stop()
+    await clock.settle()
+    expect(seen).toEqual([undefined, 2])
+    expect(hub.watchers('k')).toBe(0)
+  })
+
+  it('keeps a key while somebody of the process listens, and forgets nobody else when that ends twice', async () => {
+    const { clock, hub } = start()
+    const first = hub.listen('k', () => undefined)
+    first()
+    const { session, events } = listener()
+    hub.watch(session, 'k', 0, 1)
+    first()
+    await clock.settle()
+    hub.watch(session, 'k', 0, 2)
+    hub.broadcast('k', encodeValue('still heard'))
+    await clock.settle()
+    expect(events.at(-1)).toEqual(['k', 'still heard', 2])
   })
 })

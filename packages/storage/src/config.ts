@@ -1,16 +1,18 @@
 import type { Credential, Environment } from '@orbweaver/connection'
-import { ConfigError } from '@orbweaver/iproto'
+import { ConfigError, isObject, optionProblems, optionRule, shownValue } from '@orbweaver/iproto'
+import type { ConfigProblem, OptionRule, OptionRules } from '@orbweaver/iproto'
 import type { ServerLimits } from '@orbweaver/server'
 import type { ReplicasetConfig } from '@orbweaver/vshard'
 import type { JournalFiles } from './journal/journal-files.js'
-import type { PeerDefinition } from './replication/replication.js'
+import type { PeerDefinition } from './replication/options.js'
+import { ACCESS_VERB } from './users.js'
 import type { UserOptions } from './users.js'
 
 /** An embedded storage: one instance, alone or one of a replicaset. */
 export interface StorageOptions {
   /** Name of this instance, for people and for vshard where instances are identified by name. */
   readonly name: string
-  /** Default: random. */
+  /** What the others of its replicaset know it by: with `replication.peers` it must be theirs. Default: that of the data in `dir`, else random. */
   readonly uuid?: string
   readonly replicasetUuid?: string
   readonly replicasetName?: string
@@ -43,6 +45,8 @@ export interface StorageOptions {
   /** What the greeting says; clients decide by it what to send. Default 2.11.0. */
   readonly version?: string
   readonly limits?: ServerLimits
+  /** How long listeners of `before` may hold up a move, a demotion or the end of the storage, in milliseconds. Default 5,000. */
+  readonly hookTimeoutMs?: number
   readonly environment?: Partial<Environment>
 }
 
@@ -80,112 +84,206 @@ export interface VshardOptions {
 
 /** @throws ConfigError naming every option that cannot be right */
 export function validateStorageOptions(options: StorageOptions): void {
-  const problems: { path: string; message: string }[] = []
-  if (typeof options.name !== 'string' || options.name === '')
-    problems.push({ path: 'name', message: 'must be a non-empty string' })
-  for (const path of ['uuid', 'replicasetUuid'] as const) {
-    const value = options[path]
-    if (value !== undefined && !UUID.test(value)) problems.push({ path, message: `is '${value}', which is not a uuid` })
+  const problems = optionProblems('', options, STORAGE)
+  if (isObject(options)) {
+    const { users, replication, vshard, limits, environment, durability, dir } = options
+    if (isObject(users)) for (const [name, user] of Object.entries(users)) problems.push(...userProblems(name, user))
+    if (replication !== undefined) problems.push(...replicationProblems(replication))
+    if (vshard !== undefined) problems.push(...vshardProblems(vshard))
+    if (limits !== undefined && !isObject(limits))
+      problems.push({ path: 'limits', message: `is ${shownValue(limits)}, expected an object` })
+    if (environment !== undefined) problems.push(...optionProblems('environment', environment, ENVIRONMENT))
+    if (durability === 'full' && dir === undefined)
+      problems.push({ path: 'dir', message: "is needed with durability 'full': a directory of this instance alone" })
   }
-  problems.push(...rightsProblems(options.users ?? {}))
-  const { replication, vshard, durability = 'none' } = options
-  if (replication !== undefined && !Array.isArray(replication.peers)) {
-    throw new ConfigError([{ path: 'replication.peers', message: 'must be a list of the other instances' }], {
-      subject: 'storage',
-    })
-  }
-  if (durability !== 'none' && durability !== 'full')
-    problems.push({ path: 'durability', message: `is '${String(durability)}', expected 'none' or 'full'` })
-  if (durability === 'full' && (options.dir === undefined || options.dir === ''))
-    problems.push({ path: 'dir', message: "is needed with durability 'full': a directory of this instance alone" })
-  for (const path of ['snapshotBytes', 'snapshotRows'] as const) {
-    const value = options[path]
-    if (value !== undefined && (!Number.isSafeInteger(value) || value < 1))
-      problems.push({ path, message: `is ${value}, expected a positive integer` })
-  }
-  if (replication !== undefined) {
-    const numbers = [replication.number, ...replication.peers.map((peer) => peer.number)]
-    if (numbers.some((number) => !Number.isInteger(number) || number < 1))
-      problems.push({ path: 'replication', message: 'numbers of instances are integers from 1' })
-    if (new Set(numbers).size !== numbers.length)
-      problems.push({ path: 'replication.peers', message: `the numbers ${numbers.join(', ')} are not all different` })
-    const quorum = replication.quorum ?? 1
-    if (!Number.isInteger(quorum) || quorum < 1 || quorum > numbers.length) {
-      problems.push({
-        path: 'replication.quorum',
-        message: `is ${quorum}, expected 1 to ${numbers.length}, the number of instances`,
-      })
-    }
-  }
-  if (vshard !== undefined) problems.push(...vshardProblems(vshard))
   if (problems.length > 0) throw new ConfigError(problems, { subject: 'storage' })
 }
 
-interface NumberRule {
-  readonly isRight: (value: number) => boolean
-  readonly expected: string
+// ---- users -----------------------------------------------------------------------------------------------------------
+
+/** What cannot be right in the options of one user. Rights that are not understood must not silently be none. */
+export function userProblems(name: string, user: unknown): ConfigProblem[] {
+  const path = `users.${name}`
+  const problems = optionProblems(path, user, USER)
+  if (!isObject(user)) return problems
+  const { rights, password, passwordHash } = user
+  if (password !== undefined && passwordHash !== undefined)
+    problems.push({ path: `${path}.passwordHash`, message: 'is given beside a password, expected one of them' })
+  if (isObject(rights)) problems.push(...optionProblems(`${path}.rights`, rights, RIGHTS))
+  return problems
 }
 
-const POSITIVE_INTEGER: NumberRule = {
-  isRight: (value) => Number.isInteger(value) && value >= 1,
-  expected: 'a positive integer',
+const NAMES: OptionRule = {
+  expected: "a list of names ('*' at the end of one covers all that begin so)",
+  fits: (value) => Array.isArray(value) && value.every((name) => typeof name === 'string' && name !== ''),
 }
-const FROM_ZERO: NumberRule = { isRight: (value) => value >= 0, expected: 'a number from 0' }
 
-const VSHARD_NUMBERS: Readonly<Partial<Record<keyof VshardOptions, NumberRule>>> = {
-  bucketCount: POSITIVE_INTEGER,
-  schedRefQuota: FROM_ZERO,
-  schedMoveQuota: FROM_ZERO,
-  rebalancerDisbalanceThreshold: FROM_ZERO,
-  rebalancerMaxReceiving: { isRight: (value) => Number.isInteger(value) && value >= 0, expected: 'an integer from 0' },
-  rebalancerMaxSending: {
-    isRight: (value) => Number.isInteger(value) && value >= 1 && value <= 15,
-    expected: 'an integer from 1 to 15',
+const UNIVERSE_RIGHTS = Object.keys(ACCESS_VERB)
+
+const RIGHTS: OptionRules = {
+  execute: NAMES,
+  read: NAMES,
+  write: NAMES,
+  universe: {
+    expected: `a list of ${UNIVERSE_RIGHTS.join(', ')}`,
+    fits: (value) => Array.isArray(value) && value.every((right) => UNIVERSE_RIGHTS.includes(String(right))),
   },
-  rebalancerBucketSendTimeoutMs: FROM_ZERO,
-  syncTimeoutMs: FROM_ZERO,
-  moveSyncTimeoutMs: FROM_ZERO,
-  maxChunkBytes: POSITIVE_INTEGER,
 }
 
-/** What cannot be right in the options of vshard. */
-export function vshardProblems(options: VshardOptions): { path: string; message: string }[] {
-  const problems: { path: string; message: string }[] = []
-  for (const [name, { isRight, expected }] of Object.entries(VSHARD_NUMBERS)) {
-    const value = options[name as keyof VshardOptions]
-    if (value === undefined && name !== 'bucketCount') continue
-    if (typeof value !== 'number' || !isRight(value))
-      problems.push({
-        path: `vshard.${name}`,
-        message: `is ${typeof value === 'number' ? value : JSON.stringify(value)}, expected ${expected}`,
-      })
-  }
-  const ids = (options.replicasets ?? []).map(({ id }) => id)
-  if (new Set(ids).size !== ids.length)
-    problems.push({ path: 'vshard.replicasets', message: `the ids ${ids.join(', ')} are not all different` })
-  for (const { id, weight = 1 } of options.replicasets ?? []) {
-    if (!Number.isFinite(weight) || weight < 0)
-      problems.push({ path: `vshard.replicasets.${id}.weight`, message: `is ${weight}, expected a number from 0` })
+const HASH_BYTES = 20
+
+const USER: OptionRules = {
+  password: { expected: 'a string', fits: (value) => typeof value === 'string', isSecret: true },
+  passwordHash: {
+    expected: 'base64 of sha1(sha1(password)), 20 bytes',
+    fits: (value) => typeof value === 'string' && Buffer.from(value, 'base64').length === HASH_BYTES,
+    isSecret: true,
+  },
+  rights: {
+    expected: "'super' or an object with execute, read, write, universe",
+    fits: (value) => value === 'super' || isObject(value),
+  },
+}
+
+// ---- replication -----------------------------------------------------------------------------------------------------
+
+function replicationProblems(replication: unknown): ConfigProblem[] {
+  const problems = optionProblems('replication', replication, REPLICATION)
+  if (!isObject(replication)) return problems
+  const { number, peers, quorum, credential } = replication
+  if (credential !== undefined) problems.push(...optionProblems('replication.credential', credential, CREDENTIAL))
+  if (!Array.isArray(peers)) return problems
+  for (const [i, peer] of peers.entries()) problems.push(...optionProblems(`replication.peers[${i}]`, peer, PEER))
+  const numbers = [number, ...peers.map((peer: unknown) => (isObject(peer) ? peer['number'] : undefined))]
+  const given = numbers.filter((each) => each !== undefined)
+  if (new Set(given).size !== given.length)
+    problems.push({
+      path: 'replication.peers',
+      message: `the numbers ${given.map(shownValue).join(', ')} are not all different`,
+    })
+  if (quorum !== undefined && !optionRule.integer(1, numbers.length).fits(quorum)) {
+    problems.push({
+      path: 'replication.quorum',
+      message: `is ${shownValue(quorum)}, expected 1 to ${numbers.length}, the number of instances`,
+    })
   }
   return problems
 }
 
-/** Rights that are not understood must not silently be none. */
-function rightsProblems(users: Readonly<Record<string, UserOptions>>): { path: string; message: string }[] {
-  return Object.entries(users).flatMap(([name, { rights }]) => {
-    const path = `users.${name}.rights`
-    if (rights === undefined || rights === 'super') return []
-    if (typeof rights !== 'object')
-      return [{ path, message: `is '${String(rights)}', expected 'super' or lists: execute, read, write` }]
-    return Object.entries(rights).flatMap(([kind, list]) => {
-      if (!RIGHTS.has(kind))
-        return [{ path: `${path}.${kind}`, message: 'is no right; known are execute, read and write' }]
-      return list === undefined || Array.isArray(list)
-        ? []
-        : [{ path: `${path}.${kind}`, message: 'must be a list of names' }]
-    })
-  })
+const REPLICATION: OptionRules = {
+  number: optionRule.required(optionRule.integer(1)),
+  peers: optionRule.required({ ...optionRule.list, expected: 'a list of the other instances' }),
+  credential: optionRule.object,
+  quorum: optionRule.anything, // judged with the number of instances
+  quorumTimeoutMs: optionRule.fromZero,
 }
 
-const RIGHTS: ReadonlySet<string> = new Set(['execute', 'read', 'write'])
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
+const PEER: OptionRules = {
+  number: optionRule.required(optionRule.integer(1)),
+  uuid: optionRule.required(optionRule.uuid),
+  address: optionRule.required({
+    expected: 'an address: { host, port }, { path } or { connect }',
+    fits: (value) =>
+      isObject(value) &&
+      ((typeof value['host'] === 'string' && optionRule.integer(0, 65_535).fits(value['port'])) ||
+        typeof value['path'] === 'string' ||
+        typeof value['connect'] === 'function'),
+  }),
+}
+
+const CREDENTIAL: OptionRules = {
+  user: optionRule.required(optionRule.text),
+  password: { expected: 'a string', fits: (value) => typeof value === 'string', isSecret: true },
+  hash1: { expected: 'sha1(password), 20 bytes', fits: (value) => value instanceof Uint8Array, isSecret: true },
+}
+
+// ---- vshard ----------------------------------------------------------------------------------------------------------
+
+/** What cannot be right in the options of vshard. */
+export function vshardProblems(options: VshardOptions): ConfigProblem[] {
+  const problems = optionProblems('vshard', options, VSHARD)
+  if (!isObject(options)) return problems
+  const { credential, replicasets } = options
+  if (credential !== undefined) problems.push(...optionProblems('vshard.credential', credential, CREDENTIAL))
+  if (!Array.isArray(replicasets)) return problems
+  const ids = replicasets.map((replicaset) => (isObject(replicaset) ? replicaset['id'] : undefined))
+  if (new Set(ids).size !== ids.length)
+    problems.push({ path: 'vshard.replicasets', message: `the ids ${ids.join(', ')} are not all different` })
+  for (const [i, replicaset] of replicasets.entries()) {
+    const path = typeof ids[i] === 'string' ? `vshard.replicasets.${ids[i]}` : `vshard.replicasets[${i}]`
+    problems.push(...optionProblems(path, replicaset, REPLICASET))
+    if (!isObject(replicaset) || !Array.isArray(replicaset['instances'])) continue
+    for (const [j, instance] of replicaset['instances'].entries())
+      problems.push(...optionProblems(`${path}.instances[${j}]`, instance, INSTANCE))
+  }
+  return problems
+}
+
+const VSHARD: OptionRules = {
+  bucketCount: optionRule.required(optionRule.positiveInteger),
+  identification: optionRule.oneOf('uuid', 'name'),
+  schedRefQuota: optionRule.fromZero,
+  schedMoveQuota: optionRule.fromZero,
+  replicasets: { ...optionRule.list, expected: 'a list of the replicasets of the cluster' },
+  credential: optionRule.object,
+  shardIndex: {
+    expected: 'the name of an index or its number',
+    fits: (value) => optionRule.text.fits(value) || optionRule.integer(0).fits(value),
+  },
+  rebalancerMode: optionRule.oneOf('auto', 'manual', 'off'),
+  rebalancerDisbalanceThreshold: optionRule.fromZero,
+  rebalancerMaxReceiving: optionRule.integer(0),
+  rebalancerMaxSending: optionRule.integer(1, 15),
+  rebalancerBucketSendTimeoutMs: optionRule.fromZero,
+  syncTimeoutMs: optionRule.fromZero,
+  moveSyncTimeoutMs: optionRule.fromZero,
+  maxChunkBytes: optionRule.positiveInteger,
+}
+
+/* What a router reads of the same configuration is not this storage's to judge. */
+const REPLICASET: OptionRules = {
+  id: optionRule.required(optionRule.text),
+  uuid: optionRule.anything,
+  name: optionRule.anything,
+  instances: optionRule.required({ ...optionRule.list, expected: 'a list of instances' }),
+  master: { expected: "'auto' or the id of an instance", fits: optionRule.text.fits },
+  weight: optionRule.finiteFromZero,
+  lock: optionRule.flag,
+  rebalancer: optionRule.flag,
+}
+
+const INSTANCE: OptionRules = {
+  id: optionRule.required(optionRule.text),
+  uuid: optionRule.anything,
+  name: optionRule.anything,
+  uri: optionRule.required({ expected: 'an address', fits: (value) => optionRule.text.fits(value) || isObject(value) }),
+  zone: optionRule.anything,
+  weight: optionRule.anything,
+  rebalancer: optionRule.flag,
+  boxOptions: optionRule.anything,
+}
+
+// ---- the storage itself ----------------------------------------------------------------------------------------------
+
+const ENVIRONMENT: OptionRules = { clock: optionRule.object, random: optionRule.function, dial: optionRule.function }
+
+const STORAGE: OptionRules = {
+  name: optionRule.required(optionRule.text),
+  uuid: optionRule.uuid,
+  replicasetUuid: optionRule.uuid,
+  replicasetName: optionRule.text,
+  users: { ...optionRule.object, expected: 'users by their names' },
+  replication: optionRule.anything, // judged by tables of their own
+  durability: optionRule.oneOf('none', 'full'),
+  dir: { expected: 'the path of a directory', fits: (value) => optionRule.text.fits(value) || isObject(value) },
+  snapshotBytes: optionRule.positiveInteger,
+  snapshotRows: optionRule.positiveInteger,
+  vshard: optionRule.anything,
+  version: {
+    expected: 'a version such as 2.11.0',
+    fits: (value) => typeof value === 'string' && /^\d+\.\d+/.test(value),
+  },
+  limits: optionRule.anything,
+  hookTimeoutMs: optionRule.finiteFromZero,
+  environment: optionRule.anything,
+}

@@ -7,21 +7,23 @@ import {
   BodyReader,
   BoxError,
   decodeValue,
-  FrameWriter,
+  Feature,
+  type FrameWriter,
   isOrbweaverError,
   IteratorType,
   Key,
   RequestType,
 } from '@orbweaver/iproto'
 import type { ClientSession, InboundFrame, SessionHandler } from '@orbweaver/server'
-import { writeErrorReply } from '@orbweaver/server'
+import { replyError } from '@orbweaver/server'
 import type { Position, SelectOptions } from './engine/engine.js'
-import { encodeKeyParts, partsOf } from './engine/space-index.js'
 import type { SpaceIndex } from './engine/space-index.js'
-import type { Space } from './engine/space.js'
-import { SYSTEM_SPACE, VIEW_OF } from './engine/schema.js'
+import type { Space, SpaceChange } from './engine/space.js'
+import { SYSTEM_SPACE } from './engine/schema.js'
 import type { Transaction } from './engine/transaction.js'
 import type { StoredTuple } from './engine/tuple.js'
+import { isRequestTraced, traceAnswer, traceRequest } from './diagnostics.js'
+import type { RequestTrace } from './diagnostics.js'
 import { boxErrors } from './errors.js'
 import { CallContext, functionError } from './function-context.js'
 import type { ContextOwner } from './function-context.js'
@@ -31,6 +33,8 @@ import type { Users } from './users.js'
 
 export interface DispatchParts extends ContextOwner {
   readonly clock: Clock
+  /** Of the storage, as traces and logs call it. */
+  readonly name: string
   readonly users: Users
   /** What the greeting says. */
   readonly version: string
@@ -40,7 +44,9 @@ export interface DispatchParts extends ContextOwner {
   readonly unavailable: BoxError | undefined
   /** While set, data must not be read and functions of users not be called: this instance lacks what the others have. */
   readonly unreadable: BoxError | undefined
-  /** undefined: everything written so far is committed; otherwise when it is. */
+  /** Everything written so far is committed. */
+  readonly isCommitted: boolean
+  /** undefined: as `isCommitted`; otherwise when it is. */
   whenCommitted(): Promise<void> | undefined
   /** SUBSCRIBE: the session becomes a one-way stream of rows. */
   subscribe(session: ClientSession, frame: InboundFrame): void
@@ -58,6 +64,15 @@ interface RequestRun {
   readonly frame: InboundFrame
   readonly body: BodyReader
   readonly turn: StreamTurn | undefined
+  readonly trace: RequestTrace | undefined
+}
+
+/** What waits for the commit of what was written before it. */
+interface ReadyAnswer {
+  readonly session: ClientSession
+  readonly frame: InboundFrame
+  readonly trace: RequestTrace | undefined
+  readonly answer: Answer
 }
 
 /** Types a stream may carry (others: 229), as Tarantool has them. */
@@ -88,7 +103,7 @@ const TRANSACTION_TYPES: Readonly<Record<number, string>> = {
 export class Dispatch implements SessionHandler {
   readonly #parts: DispatchParts
   readonly #streams = new Map<ClientSession, SessionStreams>()
-  readonly #writer = new FrameWriter({ slabBytes: 64 * 1024 })
+  #ready: ReadyAnswer[] = []
 
   constructor(parts: DispatchParts) {
     this.#parts = parts
@@ -115,7 +130,7 @@ export class Dispatch implements SessionHandler {
       if (!IN_STREAM.has(frame.type)) throw boxErrors.notInStream(frame.type)
       streams.enter(session, frame, (next, turn) => this.#run(session, next, turn))
     } catch (error) {
-      this.#fail(session, frame, requestError(error))
+      this.#fail(session, frame, this.#trace(session, frame), requestError(error))
     }
   }
 
@@ -127,39 +142,82 @@ export class Dispatch implements SessionHandler {
 
   /** Answers one request; never rejects. */
   #run(session: ClientSession, frame: InboundFrame, turn: StreamTurn | undefined): void | Promise<void> {
+    const trace = this.#trace(session, frame)
     try {
-      if (frame.type === RequestType.subscribe) {
-        this.#parts.subscribe(session, frame)
-        return undefined
+      if (PEER_REQUESTS.has(frame.type)) {
+        return this.#parts
+          .servePeer(session, frame)
+          ?.catch((error: unknown) => this.#fail(session, frame, trace, requestError(error)))
       }
-      const answer = this.#handle(session, frame, turn)
-      if (answer instanceof Promise) return this.#later(session, frame, answer)
-      const committed = this.#parts.whenCommitted()
-      if (committed !== undefined)
-        return this.#later(
-          session,
-          frame,
-          committed.then(() => answer),
-        )
-      this.#answer(session, frame, answer)
+      const answer = this.#handle(session, frame, turn, trace)
+      if (answer instanceof Promise) return this.#later(session, frame, trace, answer)
+      if (this.#parts.isCommitted) this.#answer(session, frame, trace, answer)
+      // The next request of a stream waits for the answer to this one.
+      else if (turn !== undefined) return this.#later(session, frame, trace, answer)
+      else this.#whenCommitted({ session, frame, trace, answer })
       return undefined
     } catch (error) {
-      this.#fail(session, frame, requestError(error))
+      this.#fail(session, frame, trace, requestError(error))
       return undefined
     }
   }
 
-  async #later(session: ClientSession, frame: InboundFrame, pending: Promise<Answer>): Promise<void> {
+  /** Answers that are ready together wait together: a promise for each would cost more than the request. */
+  #whenCommitted(ready: ReadyAnswer): void {
+    if (this.#ready.push(ready) > 1) return
+    queueMicrotask(() => {
+      const together = this.#ready
+      this.#ready = []
+      const committed = this.#parts.whenCommitted()
+      if (committed === undefined) this.#answerAll(together)
+      else
+        committed.then(
+          () => this.#answerAll(together),
+          (error: unknown) => {
+            const failure = requestError(error)
+            for (const { session, frame, trace } of together) this.#fail(session, frame, trace, failure)
+          },
+        )
+    })
+  }
+
+  #answerAll(together: readonly ReadyAnswer[]): void {
+    for (const { session, frame, trace, answer } of together) {
+      try {
+        this.#answer(session, frame, trace, answer)
+      } catch (error) {
+        this.#fail(session, frame, trace, requestError(error))
+      }
+    }
+  }
+
+  async #later(
+    session: ClientSession,
+    frame: InboundFrame,
+    trace: RequestTrace | undefined,
+    pending: Answer | Promise<Answer>,
+  ): Promise<void> {
     try {
       const answer = await pending
       await this.#parts.whenCommitted()
-      this.#answer(session, frame, answer)
+      this.#answer(session, frame, trace, answer)
     } catch (error) {
-      this.#fail(session, frame, requestError(error))
+      this.#fail(session, frame, trace, requestError(error))
     }
   }
 
-  #handle(session: ClientSession, frame: InboundFrame, turn: StreamTurn | undefined): Answer | Promise<Answer> {
+  /** Tells the start of a request; undefined when nobody listens. */
+  #trace({ id, user }: ClientSession, { type, streamId }: InboundFrame): RequestTrace | undefined {
+    if (!isRequestTraced()) return undefined
+    return traceRequest({ storage: this.#parts.name, session: id, user, type, streamId })
+  }
+
+  #handle(
+    session: ClientSession,
+    frame: InboundFrame,
+    turn: StreamTurn | undefined,
+    trace: RequestTrace | undefined,
+  ): Answer | Promise<Answer> {
     const { unavailable, engine } = this.#parts
     if (unavailable !== undefined) throw unavailable
     const handler = HANDLERS[frame.type]
@@ -171,11 +229,12 @@ export class Dispatch implements SessionHandler {
     ) {
       throw boxErrors.wrongSchemaVersion(engine.schema.version, frame.schemaVersion)
     }
-    return handler({ parts: this.#parts, session, frame, body: new BodyReader(frame.body), turn })
+    const body = new BodyReader(frame.bytes, frame.bodyStart, frame.bodyEnd)
+    return handler({ parts: this.#parts, session, frame, body, turn, trace })
   }
 
-  #answer(session: ClientSession, frame: InboundFrame, answer: Answer): void {
-    const writer = this.#writer
+  #answer(session: ClientSession, frame: InboundFrame, trace: RequestTrace | undefined, answer: Answer): void {
+    const writer = session.writer()
     writer.beginReply(RequestType.ok, frame.syncHigh, frame.syncLow, this.#parts.engine.schema.version)
     try {
       answer(writer)
@@ -183,13 +242,13 @@ export class Dispatch implements SessionHandler {
       writer.abort()
       throw error
     }
-    writer.end()
-    session.reply(writer.take())
+    if (trace !== undefined) traceAnswer(trace, undefined)
+    session.written(writer.end())
   }
 
-  #fail(session: ClientSession, frame: InboundFrame, error: BoxError): void {
-    writeErrorReply(this.#writer, frame, error, this.#parts.engine.schema.version)
-    session.reply(this.#writer.take())
+  #fail(session: ClientSession, frame: InboundFrame, trace: RequestTrace | undefined, error: BoxError): void {
+    if (trace !== undefined) traceAnswer(trace, error)
+    replyError(session, frame, error, this.#parts.engine.schema.version)
   }
 }
 
@@ -218,12 +277,38 @@ function rowBody(row: StoredTuple | undefined): Answer {
   return rowsBody(row === undefined ? [] : [row])
 }
 
-function valuesBody(list: readonly unknown[]): Answer {
+/** Errors among the values travel as errors to those who agreed on it, and as their texts to the others. */
+function valuesBody(list: readonly unknown[], session: ClientSession): Answer {
   return (writer) => {
     writer.mapHeader(1)
     writer.uint(Key.data)
-    writer.value(list)
+    writer.value(session.features.has(Feature.errorExtension) ? list : withoutErrors(list))
   }
+}
+
+/** Whether there is something to replace: hardly ever, so nothing is made to find that out. */
+function holdsError(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false
+  if (value instanceof BoxError) return true
+  if (Array.isArray(value)) {
+    for (const item of value) if (holdsError(item)) return true
+    return false
+  }
+  if (value instanceof Map) {
+    for (const item of value.values()) if (holdsError(item)) return true
+    return false
+  }
+  if (Object.getPrototypeOf(value) !== Object.prototype) return false
+  for (const name in value) if (holdsError((value as Record<string, unknown>)[name])) return true
+  return false
+}
+
+function withoutErrors(value: unknown): unknown {
+  if (!holdsError(value)) return value
+  if (value instanceof BoxError) return value.message
+  if (Array.isArray(value)) return value.map(withoutErrors)
+  if (value instanceof Map) return new Map([...value].map(([key, item]) => [key, withoutErrors(item)]))
+  return Object.fromEntries(Object.entries(value as object).map(([key, item]) => [key, withoutErrors(item)]))
 }
 
 /** One statement in the stream's transaction, or on its own. */
@@ -235,6 +320,36 @@ function inTransaction<T>(run: RequestRun, work: (transaction: Transaction | und
   } finally {
     run.turn.leave()
   }
+}
+
+/** A statement that writes. A change of a definition takes a right of its own; the statement is undone when it is missing. */
+function writing<T>(run: RequestRun, space: Space, work: (transaction: Transaction | undefined) => T): T {
+  if (!isDefinition(space)) return inTransaction(run, work)
+  const { engine } = run.parts
+  return inTransaction(run, (transaction) =>
+    engine.run(transaction, (own) => {
+      const first = own.changes.length
+      const result = work(own)
+      for (const change of own.changes.slice(first)) checkDefinition(run, change)
+      return result
+    }),
+  )
+}
+
+/** Its tuples make spaces and indexes. */
+function isDefinition({ id }: Space): boolean {
+  return id === SYSTEM_SPACE.space || id === SYSTEM_SPACE.index
+}
+
+/** @throws BoxError 42 naming the space that is made, changed or removed */
+function checkDefinition(
+  { parts, session }: RequestRun,
+  { space, before, after }: Pick<SpaceChange, 'space' | 'before' | 'after'>,
+): void {
+  const access = before === undefined ? 'create' : after === undefined ? 'drop' : 'alter'
+  const [id, , name] = decodeValue(before ?? after!) as [number, unknown, string]
+  const defined = space.id === SYSTEM_SPACE.space ? name : (parts.engine.schema.find(id)?.name ?? String(id))
+  parts.users.check(session.user, access, defined)
 }
 
 const NO_LIMIT = 0xffff_ffff
@@ -267,13 +382,13 @@ const HANDLERS: Readonly<Record<number, Handler>> = {
   },
   [RequestType.insert]: (run) => {
     const space = writableSpace(run)
-    const tuple = ownBytes(run.body.requireSlice(Key.tuple))
-    return rowBody(inTransaction(run, (transaction) => run.parts.engine.insert(transaction, space, tuple)))
+    const tuple = run.body.requireSlice(Key.tuple)
+    return rowBody(writing(run, space, (transaction) => run.parts.engine.insert(transaction, space, tuple)))
   },
   [RequestType.replace]: (run) => {
     const space = writableSpace(run)
-    const tuple = ownBytes(run.body.requireSlice(Key.tuple))
-    return rowBody(inTransaction(run, (transaction) => run.parts.engine.replace(transaction, space, tuple)))
+    const tuple = run.body.requireSlice(Key.tuple)
+    return rowBody(writing(run, space, (transaction) => run.parts.engine.replace(transaction, space, tuple)))
   },
   [RequestType.update]: (run) => {
     const { body } = run
@@ -282,15 +397,15 @@ const HANDLERS: Readonly<Record<number, Handler>> = {
     const operations = body.requireArray(Key.tuple)
     const options = { index: indexOf(body), indexBase: body.uint(Key.indexBase) ?? 0 }
     return rowBody(
-      inTransaction(run, (transaction) => run.parts.engine.update(transaction, space, key, operations, options)),
+      writing(run, space, (transaction) => run.parts.engine.update(transaction, space, key, operations, options)),
     )
   },
   [RequestType.upsert]: (run) => {
     const { body } = run
     const space = writableSpace(run)
-    const tuple = ownBytes(body.requireSlice(Key.tuple))
+    const tuple = body.requireSlice(Key.tuple)
     const operations = body.requireArray(Key.ops)
-    inTransaction(run, (transaction) =>
+    writing(run, space, (transaction) =>
       run.parts.engine.upsert(transaction, space, tuple, operations, body.uint(Key.indexBase) ?? 0),
     )
     return rowsBody([])
@@ -299,22 +414,31 @@ const HANDLERS: Readonly<Record<number, Handler>> = {
     const { body } = run
     const space = writableSpace(run)
     const key = body.requireSlice(Key.key)
-    return rowBody(inTransaction(run, (transaction) => run.parts.engine.delete(transaction, space, key, indexOf(body))))
+    return rowBody(
+      writing(run, space, (transaction) => {
+        // Whether a definition may be removed is asked before whether it can be.
+        const found = isDefinition(space) ? run.parts.engine.get(transaction, space, key, indexOf(body)) : undefined
+        if (found !== undefined) checkDefinition(run, { space, before: found, after: undefined })
+        return run.parts.engine.delete(transaction, space, key, indexOf(body))
+      }),
+    )
   },
   [RequestType.call]: (run) => {
     const { body, session, parts } = run
     const name = body.requireText(Key.functionName)
+    if (run.trace !== undefined) run.trace.function = name
     if (parts.unreadable !== undefined && !name.startsWith(OWN_FUNCTIONS)) throw parts.unreadable
     const args = body.array(Key.tuple) ?? []
     parts.users.check(session.user, 'execute', name)
     const context = new CallContext(parts, { id: session.id, user: session.user }, run.turn, body.slice(Key.tuple))
     const results = context.run(name, args)
-    return results instanceof Promise ? results.then(valuesBody) : valuesBody(results)
+    return results instanceof Promise ? results.then((list) => valuesBody(list, session)) : valuesBody(results, session)
   },
   [RequestType.call16]: () => {
     throw boxErrors.unsupported('Embedded storage', 'CALL_16: use CALL')
   },
-  [RequestType.eval]: () => {
+  [RequestType.eval]: ({ parts, session }) => {
+    parts.users.checkUniverse(session.user, 'execute')
     throw boxErrors.unsupported('Embedded storage', 'EVAL: it runs no Lua; define a function and CALL it')
   },
   [RequestType.execute]: () => {
@@ -359,17 +483,24 @@ function spaceRef(body: BodyReader): number | string {
 }
 
 /** The views may be read by anybody, as in Tarantool: they show definitions, not data. */
-const OPEN_TO_ALL: ReadonlySet<number> = new Set([
-  ...Object.keys(VIEW_OF).map(Number),
-  SYSTEM_SPACE.vcollation,
-  SYSTEM_SPACE.vspaceSequence,
+const VIEWS: ReadonlyMap<number, string> = new Map([
+  [SYSTEM_SPACE.vspace, '_vspace'],
+  [SYSTEM_SPACE.vindex, '_vindex'],
+  [SYSTEM_SPACE.vuser, '_vuser'],
+  [SYSTEM_SPACE.vcollation, '_vcollation'],
+  [SYSTEM_SPACE.vspaceSequence, '_vspace_sequence'],
 ])
-const VIEW_NAMES: ReadonlySet<string> = new Set(['_vspace', '_vindex', '_vuser', '_vcollation', '_vspace_sequence'])
+const VIEW_NAMES: ReadonlySet<string> = new Set(VIEWS.values())
+
+function viewName(ref: number | string): string | undefined {
+  if (typeof ref === 'number') return VIEWS.get(ref)
+  return VIEW_NAMES.has(ref) ? ref : undefined
+}
 
 function readableSpace(run: RequestRun): Space {
   const ref = spaceRef(run.body)
   const space = run.parts.engine.schema.get(ref)
-  const isOpen = typeof ref === 'number' ? OPEN_TO_ALL.has(ref) : VIEW_NAMES.has(ref)
+  const isOpen = viewName(ref) !== undefined
   if (!isOpen && run.parts.unreadable !== undefined) throw run.parts.unreadable
   if (!isOpen) run.parts.users.check(run.session.user, 'read', space.name)
   return space
@@ -378,20 +509,15 @@ function readableSpace(run: RequestRun): Space {
 function writableSpace(run: RequestRun): Space {
   const ref = spaceRef(run.body)
   const space = run.parts.engine.schema.get(ref)
-  if (typeof ref === 'number' ? OPEN_TO_ALL.has(ref) : VIEW_NAMES.has(ref))
-    throw boxErrors.unsupported(`View '${space.name}'`, 'changes')
-  run.parts.users.check(run.session.user, 'write', space.name)
+  const view = viewName(ref)
+  run.parts.users.check(run.session.user, 'write', view ?? space.name)
+  if (view !== undefined) throw boxErrors.viewReadonly(view)
   return space
-}
-
-/** What is kept must not hold the whole received chunk in memory. */
-function ownBytes(slice: Buffer): StoredTuple {
-  return Buffer.from(slice)
 }
 
 /* A position is the tree key of the last tuple, as base64 text: opaque to clients, as Tarantool's is. */
 function positionAt(index: SpaceIndex, tuple: StoredTuple): string {
-  return encodeKeyParts(partsOf(index.keyOf(tuple))).toString('base64')
+  return index.treeKeyOf(tuple).toString('base64')
 }
 
 function positionOf(body: BodyReader): Position | undefined {
@@ -399,8 +525,8 @@ function positionOf(body: BodyReader): Position | undefined {
   const text = body.text(Key.afterPosition)
   if (text === undefined || text === '') return undefined
   try {
-    const key = decodeValue(Buffer.from(text, 'base64'))
-    if (Array.isArray(key)) return { key }
+    const key = Buffer.from(text, 'base64')
+    if (Array.isArray(decodeValue(key))) return { key }
   } catch (error) {
     if (!isOrbweaverError(error)) throw error
   }

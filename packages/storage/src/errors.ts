@@ -36,6 +36,9 @@ export const boxErrors = {
     make(31, `Invalid key part count (expected [0..${atMost}], got ${got})`),
   procLua: (message: string, cause?: BoxError): BoxError =>
     BoxError.of(32, message, { boxType: 'LuajitError', executed: 'yes', ...(cause === undefined ? {} : { cause }) }),
+  /** A function threw something that is no error: what it was travels in `details`. */
+  thrown: (message: string, details: unknown): BoxError =>
+    BoxError.of(32, message, { boxType: 'LuajitError', executed: 'yes', fields: new Map([['details', details]]) }),
   noSuchProc: (func: string): BoxError => make(33, `Procedure '${func}' is not defined`, { func }),
   noSuchIndexId: (index: number | string, space: string): BoxError =>
     make(35, `No index #${index} is defined in space '${space}'`, { index, space }),
@@ -55,6 +58,7 @@ export const boxErrors = {
   unknownRequestType: (type: number): BoxError =>
     make(48, `Unknown request type ${type}`, Number.isSafeInteger(type) ? { value: type } : {}),
   timeout: (): BoxError => make(78, 'Timeout exceeded', {}, 'TimedOut'),
+  rowsTimeout: (): BoxError => make(78, 'The rows of the previous master did not arrive in time', {}, 'TimedOut'),
   activeTransaction: (): BoxError => make(79, 'Operation is not permitted when there is an active transaction '),
   primaryKeyUpdate: (index: string, space: string): BoxError =>
     make(94, `Attempt to modify a tuple field which is part of primary index '${index}' in space '${space}'`),
@@ -65,6 +69,7 @@ export const boxErrors = {
     make(109, `Wrong schema version, current: ${expected}, in request: ${actual}`, { expected, actual }),
   tupleTooLarge: (bytes: number): BoxError =>
     make(110, `Failed to allocate ${bytes} bytes for tuple: tuple is too large`),
+  viewReadonly: (view: string): BoxError => make(113, `View '${view}' is read-only`, { view }),
   unsupportedIterator: (index: string, type: string, space: string, feature: string): BoxError =>
     make(112, `Index '${index}' (${type}) of space '${space}' (memtx) does not support ${feature}`),
   /** A write that is in memory and not on disk: it may get there yet. */

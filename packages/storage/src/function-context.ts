@@ -2,7 +2,16 @@
  * What a stored function sees: spaces by name, transactions, other functions. Everything on spaces is synchronous and takes
  * effect at once in memory; the reply of the request waits until all of it is committed.
  */
-import { BoxError, decodeValue, encodeValue, InvalidArgumentError, IteratorType, RawValue } from '@orbweaver/iproto'
+import { inspect } from 'node:util'
+import {
+  BoxError,
+  decodeValue,
+  encodeValue,
+  InvalidArgumentError,
+  isOrbweaverError,
+  IteratorType,
+  RawValue,
+} from '@orbweaver/iproto'
 import type { IteratorName } from '@orbweaver/iproto'
 import type { Clock } from '@orbweaver/connection'
 import type { Engine } from './engine/engine.js'
@@ -71,6 +80,8 @@ export interface FunctionContext {
 /** What a context needs of the storage. */
 export interface ContextOwner {
   readonly engine: Engine
+  /** The transaction of a listener that runs now: statements made outside any other transaction are a part of it. */
+  readonly ambient: Transaction | undefined
   readonly clock: Clock
   readonly isReadonly: boolean
   invoke(
@@ -114,12 +125,7 @@ export class CallContext implements FunctionContext {
         this.#atomic = transaction
         try {
           const result = work()
-          if (result instanceof Promise) {
-            result.catch(ignoreRefused)
-            throw new InvalidArgumentError(
-              'The function given to atomic() returned a promise: a transaction must not wait',
-            )
-          }
+          assertNotWaiting(result, 'The function given to atomic()')
           return result
         } finally {
           this.#atomic = outer
@@ -181,7 +187,7 @@ export class CallContext implements FunctionContext {
 
   /** One statement in the transaction of the moment; a stream's transaction is in sight only while it runs. */
   statement<T>(work: (transaction: Transaction | undefined) => T): T {
-    if (this.#atomic !== undefined || this.#turn === undefined) return work(this.#atomic)
+    if (this.#atomic !== undefined || this.#turn === undefined) return work(this.#atomic ?? this.#owner.ambient)
     const transaction = this.#turn.enter()
     try {
       return work(transaction)
@@ -194,6 +200,13 @@ export class CallContext implements FunctionContext {
     const results = await this.#owner.invoke(this, name, args)
     return results[0]
   }
+}
+
+/** What runs inside a transaction ends at once. @throws InvalidArgumentError for a promise */
+export function assertNotWaiting(result: unknown, what: string): void {
+  if (!(result instanceof Promise)) return
+  result.catch(ignoreRefused)
+  throw new InvalidArgumentError(`${what} returned a promise: a transaction must not wait`)
 }
 
 /** The refusal already reached the caller; how the refused promise ends changes nothing. */
@@ -318,8 +331,20 @@ function decoded<T>(tuple: StoredTuple | undefined): T | undefined {
   return tuple === undefined ? undefined : (decodeValue(tuple) as T)
 }
 
-/** What a stored function threw, as its caller sees it: Tarantool's own errors as they are, the rest as error 32. */
+/**
+ * What a stored function threw, as its caller sees it: Tarantool's own errors as they are, other errors as error 32 with their
+ * text. What is no error at all is told by its text, too, and (where it can be encoded) is the field `details`.
+ */
 export function functionError(error: unknown): BoxError {
   if (error instanceof BoxError) return error
-  return boxErrors.procLua(error instanceof Error ? error.message : String(error))
+  if (error instanceof Error) return boxErrors.procLua(error.message)
+  if (typeof error === 'string') return boxErrors.procLua(error)
+  const text = inspect(error, { breakLength: Infinity, maxStringLength: 200, maxArrayLength: 20 })
+  try {
+    encodeValue(error)
+    return boxErrors.thrown(text, error)
+  } catch (fault) {
+    if (!isOrbweaverError(fault)) throw fault
+    return boxErrors.procLua(text)
+  }
 }

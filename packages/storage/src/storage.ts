@@ -1,10 +1,20 @@
 import { randomBytes } from 'node:crypto'
 import { parseAddress, resolveEnvironment, transportPair } from '@orbweaver/connection'
 import type { Address, Environment, Transport } from '@orbweaver/connection'
-import { type BoxError, encodeValue, Feature, InvalidArgumentError, Uuid } from '@orbweaver/iproto'
+import {
+  type BoxError,
+  ConfigError,
+  decodeValue,
+  encodeValue,
+  Feature,
+  InvalidArgumentError,
+  optionRule,
+  shownValue,
+  Uuid,
+} from '@orbweaver/iproto'
 import { createServer, createWatchHub, standardFront } from '@orbweaver/server'
 import type { ClientSession, InboundFrame, Server, SessionHandler, WatchHub } from '@orbweaver/server'
-import { validateStorageOptions } from './config.js'
+import { userProblems, validateStorageOptions } from './config.js'
 import type { StorageOptions } from './config.js'
 import { Dispatch } from './dispatch.js'
 import type { DispatchParts } from './dispatch.js'
@@ -14,13 +24,20 @@ import type { JournalInfo, JournalOptions } from './journal/journal.js'
 import { buildSpace } from './engine/index-builder.js'
 import type { SpaceOptions } from './engine/index-builder.js'
 import { indexTuple, spaceTuple, SYSTEM_SPACE } from './engine/schema.js'
+import type { Transaction } from './engine/transaction.js'
 import { boxErrors } from './errors.js'
 import { CallContext, functionError } from './function-context.js'
 import type { FunctionContext, SpaceHandle } from './function-context.js'
 import { resultList } from './functions.js'
 import type { StoredFunction } from './functions.js'
-import { PROMISE_FUNCTION, Replication } from './replication/replication.js'
-import type { LinkState } from './replication/applier.js'
+import { Hooks } from './hooks.js'
+import type { BeforeEvents, BeforeListener } from './hooks.js'
+import { tell } from './listeners.js'
+import { assertEventKey, assertForeignEvent, OwnEvents } from './own-events.js'
+import { PROMISE_FUNCTION } from './replication/promoter.js'
+import { Replication } from './replication/replication.js'
+import type { LinkInfo } from './replication/applier.js'
+import { validateSpaceOptions } from './space-options.js'
 import { Users } from './users.js'
 import type { UserOptions } from './users.js'
 import type { VshardIdentity } from './vshard/bucket-refs.js'
@@ -41,7 +58,7 @@ export interface StorageInfo {
   /** Where the data on disk stand; undefined without durability. */
   readonly journal: JournalInfo | undefined
   /** Links to the other instances, by their numbers. */
-  readonly links: ReadonlyMap<number, LinkState>
+  readonly links: ReadonlyMap<number, LinkInfo>
   readonly sessions: number
   readonly buckets: number
   readonly storageRefs: number
@@ -67,7 +84,10 @@ export interface Storage {
   snapshot(): Promise<void>
   /** The client's end of a connection without a socket. With `user` it is logged in already: same process, same trust. */
   connect(options?: { user?: string }): Transport
-  /** Makes a space here and, by replication, everywhere. @throws BoxError 7 on a replica, 3 when it exists */
+  /**
+   * Makes a space here and, by replication, everywhere.
+   * @throws ConfigError naming all that is wrong with the definition; BoxError 7 on a replica, 3 when it exists
+   */
   createSpace(name: string, options: SpaceOptions): void
   /** Removes the contents of a space. @throws BoxError 36 */
   truncateSpace(name: string): void
@@ -75,13 +95,40 @@ export interface Storage {
   dropSpace(name: string): void
   /** A space as a stored function sees it. */
   space<T extends readonly unknown[] = unknown[]>(name: string): SpaceHandle<T>
-  /** Makes a function callable by name; each instance needs its own. */
+  /** Makes a function callable by name; each instance needs its own. @throws InvalidArgumentError */
   define(name: string, run: StoredFunction): void
   /** Calls a function of this instance as its administrator. */
   call(name: string, ...args: unknown[]): Promise<readonly unknown[]>
+  /**
+   * Adds a user, or replaces it: its password and its rights. Sessions keep their login and have the new rights at once.
+   * @throws ConfigError
+   */
   setUser(name: string, options: UserOptions): void
-  /** Sets an event's value and tells everybody who watches it. */
+  /**
+   * Removes a user: its sessions may do nothing any more, and nobody logs in by its name. `guest` stays, without rights.
+   * @returns whether there was one
+   */
+  removeUser(name: string): boolean
+  /**
+   * Sets an event's value (undefined: none) and tells everybody who watches it.
+   * @throws InvalidArgumentError for a key that begins with `box.`: those are the storage's own, as in Tarantool
+   */
   broadcast(key: string, value: unknown): void
+  /**
+   * Watches an event from within this process, as a client does over the wire: `onValue` gets the value of the moment soon
+   * (undefined when there is none), and the newest one after each change. What it throws is told on `orbweaver:log`.
+   * @returns ends it
+   */
+  watch(key: string, onValue: (value: unknown) => unknown): () => void
+  /**
+   * Calls `listener` before a bucket moves away, before `demote` gives the role up, or before `close` ends the storage. Listeners
+   * may be async; they run together, and the storage waits for them, for `hookTimeoutMs` at the most. Then their signal fires
+   * and the storage goes on. A listener that throws refuses a move; nothing refuses a demotion or the end. What is thrown, and
+   * who takes too long, is told on `orbweaver:log`.
+   * @returns ends it
+   * @throws InvalidArgumentError
+   */
+  before<K extends keyof BeforeEvents>(what: K, listener: BeforeListener<K>): () => void
   readonly isReadonly: boolean
   readonly term: number
   /** Becomes the master of its replicaset. */
@@ -132,10 +179,14 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
   readonly #environment: Environment
   readonly #server: Server
   readonly #watches: WatchHub
+  readonly #events: OwnEvents
+  readonly #hooks: Hooks
   readonly #replication: Replication
   readonly #functions = new Map<string, StoredFunction>()
   readonly #vshard: VshardSide | undefined
   #closing: Promise<void> | undefined
+  /** The transaction of the listener that runs now. */
+  #ambient: Transaction | undefined
 
   constructor(options: StorageOptions) {
     this.#options = options
@@ -146,14 +197,26 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
     this.version = options.version ?? DEFAULT_VERSION
     this.users = new Users(options.users ?? {})
     this.#watches = createWatchHub({ clock: this.clock })
-    this.#replication = new Replication(
-      this.engine,
-      options.replication ?? { number: 1, peers: [] },
-      this.#environment,
-      () => this.#announce(),
-      journalOptions(options),
-    )
+    this.#events = new OwnEvents(this.name, this.#watches)
+    this.#hooks = new Hooks(this.name, this.clock, options.hookTimeoutMs ?? DEFAULT_HOOK_TIMEOUT_MS)
+    this.#replication = new Replication({
+      engine: this.engine,
+      options: options.replication ?? { number: 1, peers: [] },
+      identity: this,
+      environment: this.#environment,
+      onRoleChange: () => this.#announce(),
+      journal: journalOptions(options),
+    })
     this.#vshard = options.vshard === undefined ? undefined : this.#vshardSide(options.vshard)
+    this.engine.judge = (change) => this.#vshard?.buckets.judge(change)
+    this.engine.onChange = (change) => {
+      this.#vshard?.buckets.note(change)
+      this.#events.schema(this.engine.schema.version)
+    }
+    this.engine.onRestored = () => {
+      this.#vshard?.buckets.reload()
+      this.#events.schema(this.engine.schema.version)
+    }
     this.engine.guard = (space) => {
       const { refusal } = this.#replication
       if (refusal !== undefined) throw refusal
@@ -237,13 +300,14 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
   // ---- definitions and data -----------------------------------------------------------------------------------------
 
   createSpace(name: string, options: SpaceOptions): void {
+    validateSpaceOptions(name, options)
     const { schema } = this.engine
     if (schema.find(name) !== undefined) {
       if (options.ifNotExists === true) return
       throw boxErrors.tupleFound('name', '_space')
     }
     const { definition, indexes } = buildSpace(schema.nextSpaceId(), name, options)
-    this.engine.run(undefined, (transaction) => {
+    this.engine.run(this.#ambient, (transaction) => {
       this.engine.insert(transaction, schema.get(SYSTEM_SPACE.space), spaceTuple(definition))
       for (const index of indexes)
         this.engine.insert(transaction, schema.get(SYSTEM_SPACE.index), indexTuple(definition.id, index))
@@ -252,13 +316,13 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
 
   truncateSpace(name: string): void {
     const space = this.engine.schema.get(name)
-    this.engine.run(undefined, (transaction) => this.engine.clear(transaction, space))
+    this.engine.run(this.#ambient, (transaction) => this.engine.clear(transaction, space))
   }
 
   dropSpace(name: string): void {
     const { schema } = this.engine
     const space = schema.get(name)
-    this.engine.run(undefined, (transaction) => {
+    this.engine.run(this.#ambient, (transaction) => {
       this.engine.clear(transaction, space)
       for (const index of [...space.indexes].toReversed())
         this.engine.delete(transaction, schema.get(SYSTEM_SPACE.index), encodeValue([space.id, index.definition.id]))
@@ -271,6 +335,12 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
   }
 
   define(name: string, run: StoredFunction): void {
+    if (!optionRule.text.fits(name))
+      throw new InvalidArgumentError(
+        `The name of a function is ${shownValue(name)}, expected ${optionRule.text.expected}`,
+      )
+    if (typeof run !== 'function')
+      throw new InvalidArgumentError(`Function '${name}' is ${shownValue(run)}, expected a function`)
     this.#functions.set(name, run)
   }
 
@@ -281,11 +351,33 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
   }
 
   setUser(name: string, options: UserOptions): void {
+    if (!optionRule.text.fits(name))
+      throw new InvalidArgumentError(`The name of a user is ${shownValue(name)}, expected ${optionRule.text.expected}`)
+    const problems = userProblems(name, options)
+    if (problems.length > 0) throw new ConfigError(problems, { subject: 'user' })
     this.users.set(name, options)
   }
 
+  removeUser(name: string): boolean {
+    return this.users.remove(name)
+  }
+
   broadcast(key: string, value: unknown): void {
+    assertForeignEvent(key)
     this.#watches.broadcast(key, value === undefined ? undefined : encodeValue(value))
+  }
+
+  watch(key: string, onValue: (value: unknown) => unknown): () => void {
+    assertEventKey(key)
+    if (typeof onValue !== 'function')
+      throw new InvalidArgumentError(`The watcher of '${key}' is ${shownValue(onValue)}, expected a function`)
+    return this.#watches.listen(key, (encoded) =>
+      tell(this.name, `watch('${key}')`, onValue, encoded === undefined ? undefined : decodeValue(encoded)),
+    )
+  }
+
+  before<K extends keyof BeforeEvents>(what: K, listener: BeforeListener<K>): () => void {
+    return this.#hooks.add(what, listener)
   }
 
   // ---- role ---------------------------------------------------------------------------------------------------------
@@ -308,6 +400,7 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
   }
 
   async demote({ timeout = DEFAULT_SETTLE_MS }: { timeout?: number } = {}): Promise<void> {
+    if (!this.isReadonly && this.#hooks.has('demote')) await this.#hooks.run('demote', { term: this.term })
     const giveUp = (): void => this.#replication.demote()
     if (this.#vshard === undefined) giveUp()
     else await this.#vshard.settleWrites(timeout, giveUp)
@@ -340,7 +433,8 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
   }
 
   async #close(graceMs: number): Promise<void> {
-    this.broadcast('box.shutdown', true)
+    if (this.#hooks.has('shutdown')) await this.#hooks.run('shutdown', { isReadonly: this.isReadonly })
+    this.#events.shutdown()
     if (this.#watches.watchers('box.shutdown') > 0) {
       await new Promise<void>((resolve) => {
         const deadline = this.clock.now() + graceMs
@@ -364,12 +458,20 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
     return randomBytes(SALT_BYTES)
   }
 
+  get ambient(): Transaction | undefined {
+    return this.#ambient
+  }
+
   get unavailable(): BoxError | undefined {
     return this.#replication.isLoading ? boxErrors.loading() : undefined
   }
 
   get unreadable(): BoxError | undefined {
     return this.#replication.status === 'running' ? undefined : boxErrors.loading()
+  }
+
+  get isCommitted(): boolean {
+    return this.#replication.isCommitted
   }
 
   whenCommitted(): Promise<void> | undefined {
@@ -415,6 +517,10 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
     return this.#options.vshard?.identification === 'name' ? this.name : this.uuid
   }
 
+  get replicasetUuid(): string | undefined {
+    return this.#options.replicasetUuid
+  }
+
   get replicasetId(): string {
     const { replicasetName, replicasetUuid } = this.#options
     return (this.#options.vshard?.identification === 'name' ? replicasetName : replicasetUuid) ?? ''
@@ -429,8 +535,12 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
   }
 
   #vshardSide(options: NonNullable<StorageOptions['vshard']>): VshardSide {
-    const side = new VshardSide(options, {
+    return new VshardSide(options, {
       engine: this.engine,
+      storageName: this.name,
+      hooks: this.#hooks,
+      within: (transaction, work) => this.#within(transaction, work),
+      announce: () => this.#announce(),
       environment: this.#environment,
       replication: this.#replication,
       replicationOptions: this.#options.replication ?? { number: 1, peers: [] },
@@ -438,10 +548,17 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
       name: options.identification === 'name' ? this.name : undefined,
       invoke: (context, name, args) => this.invoke(context, name, args),
     })
-    this.engine.judge = (change) => side.buckets.judge(change)
-    this.engine.onChange = (change) => side.buckets.note(change)
-    this.engine.onRestored = () => side.buckets.reload()
-    return side
+  }
+
+  /** Statements that `work` makes on spaces of this storage are a part of `transaction`. */
+  #within<T>(transaction: Transaction, work: () => T): T {
+    const outer = this.#ambient
+    this.#ambient = transaction
+    try {
+      return work()
+    } finally {
+      this.#ambient = outer
+    }
   }
 
   #createBucketSpace(): void {
@@ -462,23 +579,21 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
 
   // ---- inside -------------------------------------------------------------------------------------------------------
 
-  /* Built-in keys and their shapes: Tarantool 2.10 and newer, iproto.md 11.1. */
   #announce(): void {
     const { status, term, leader } = this.#replication
-    const isReadonly = this.isReadonly
-    this.broadcast('box.id', this.#identity())
-    this.broadcast('box.status', { is_ro: isReadonly, is_ro_cfg: false, status })
-    this.broadcast('box.election', { term, role: isReadonly ? 'follower' : 'leader', is_ro: isReadonly, leader })
-    this.#vshard?.roleChanged()
-  }
-
-  #identity(): Record<string, unknown> {
-    const { replicasetUuid } = this.#options
-    return {
-      id: this.#options.replication?.number ?? 1,
-      instance_uuid: Uuid.from(this.uuid),
-      ...(replicasetUuid === undefined ? {} : { replicaset_uuid: Uuid.from(replicasetUuid) }),
-    }
+    const { replicasetUuid, replication } = this.#options
+    const vshard = this.#vshard
+    this.#events.identity(
+      replication?.number ?? 1,
+      Uuid.from(this.uuid),
+      replicasetUuid === undefined ? undefined : Uuid.from(replicasetUuid),
+    )
+    this.#events.role(
+      { status, term, leader, isReadonly: this.isReadonly },
+      vshard?.isStarted === true ? vshard : undefined,
+    )
+    this.#events.schema(this.engine.schema.version)
+    vshard?.roleChanged()
   }
 
   #leaderUuid(): string | undefined {
@@ -518,6 +633,7 @@ function journalOptions({
   return { files: typeof dir === 'string' ? diskFiles(dir) : dir, snapshotBytes, snapshotRows }
 }
 
+const DEFAULT_HOOK_TIMEOUT_MS = 5_000
 const ADMIN = { id: 0, user: 'admin' } as const
 /** As Tarantool: watchers of `box.shutdown` may finish their work for this long. */
 const DEFAULT_GRACE_MS = 3_000

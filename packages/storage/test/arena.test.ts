@@ -1,11 +1,12 @@
-import { decodeValue, Double, encodeValue } from '@orbweaver/iproto'
+import { compareValues, decodeValue, Double, encodeValue } from '@orbweaver/iproto'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { Arena } from '../src/engine/arena.js'
 import { buildSpace } from '../src/engine/index-builder.js'
 import { Space } from '../src/engine/space.js'
-import { compareEncoded } from '../src/engine/tuple-order.js'
-import { compareValues } from '../src/engine/compare.js'
+import { fieldOffsets } from '../src/engine/tuple.js'
+import { compareEncoded, compareParts } from '../src/engine/tuple-order.js'
+import type { Edge } from '../src/engine/tuple-order.js'
 
 type Row = [id: string, group: number, text: string]
 
@@ -46,7 +47,7 @@ describe('a space whose rows change all the time', () => {
     for (let step = 0; step < 30_000; step++) {
       const id = `id${next(400)}`
       if (next(4) === 0) {
-        const change = space.remove(id)
+        const change = space.remove(encodeValue([id]))
         expect(change === undefined).toBe(!model.delete(id))
       } else {
         const row: Row = [id, next(20), 'x'.repeat(50 + next(400))]
@@ -63,7 +64,7 @@ describe('a space whose rows change all the time', () => {
       }
       expect(space.memory).toBeLessThan(2 * space.bytes + 128 * 1024)
     }
-    for (const id of model.keys()) space.remove(id)
+    for (const id of model.keys()) space.remove(encodeValue([id]))
     expect(space.size).toBe(0)
     expect(space.memory).toBeLessThan(128 * 1024)
   })
@@ -82,7 +83,7 @@ describe('a space whose rows change all the time', () => {
   it('keeps what was read, unchanged, for as long as somebody looks at it', () => {
     const space = makeSpace()
     space.put(Buffer.from(encodeValue(['a', 1, 'first'])), 'insert')
-    const kept = space.primary.find('a')!
+    const kept = space.primary.find(encodeValue(['a']))!
     for (let i = 0; i < 5_000; i++) space.put(Buffer.from(encodeValue(['a', 1, `later ${i}`])), 'replace')
     expect(decodeValue(kept)).toEqual(['a', 1, 'first'])
   })
@@ -94,14 +95,17 @@ describe('an arena', () => {
     const refs = Array.from({ length: 10_000 }, (_, i) => arena.add(Buffer.alloc(100, i & 255)))
     for (const [i, ref] of refs.entries()) expect(arena.get(ref)[99]).toBe(i & 255)
     const full = arena.used
-    for (const ref of refs.slice(0, 9_000)) arena.release(ref)
+    for (const ref of refs.slice(0, 9_000)) {
+      arena.release(ref)
+      arena.closeHoles(4)
+    }
     expect(arena.used).toBeLessThan(full / 2)
     for (const [i, ref] of refs.slice(9_000).entries()) expect(arena.get(ref)[0]).toBe((9_000 + i) & 255)
   })
 
   it('takes a tuple of any size', () => {
     const arena = new Arena()
-    const sizes = [0, 1, 4, 7, 8, 4_095, 4_096, 1_000_000, 4_194_300]
+    const sizes = [0, 1, 4, 7, 8, 4_095, 4_096, 1_000_000, 4_194_296]
     const refs = sizes.map((size) => arena.add(Buffer.alloc(size, 7)))
     expect(refs.map((ref) => arena.get(ref).length)).toEqual(sizes)
   })
@@ -130,5 +134,18 @@ describe('encoded values', () => {
       }),
       { numRuns: 2_000 },
     )
+  })
+
+  it('put a key before the longer ones it begins, unless its edge lies behind them', () => {
+    const order = (a: unknown[], b: unknown[], edgeA: Edge = 0, edgeB: Edge = 0): number => {
+      const [left, right] = [encodeValue(a), encodeValue(b)]
+      return Math.sign(compareParts(left, fieldOffsets(left), right, fieldOffsets(right), edgeA, edgeB))
+    }
+    expect(order(['a'], ['a', 1])).toBe(-1)
+    expect(order(['a'], ['a', 1], 1)).toBe(1)
+    expect(order(['a', 1], ['a'], 0, 1)).toBe(-1)
+    expect(order(['a'], ['a'], -1, 0)).toBe(-1)
+    expect(order(['a'], ['a'], 0, 1)).toBe(-1)
+    expect(order(['b'], ['a', 1])).toBe(1)
   })
 })

@@ -1,9 +1,9 @@
-import { BoxError, Double } from '@orbweaver/iproto'
+import { BoxError, Double, encodeValue } from '@orbweaver/iproto'
 import { describe, expect, it } from 'vitest'
 import { feedCrc32c, finishCrc32c, CRC_START } from '../src/journal/checksum.js'
-import { scanBlocks } from '../src/journal/block.js'
+import { blockHeader, scanBlocks } from '../src/journal/block.js'
 import type { Block } from '../src/journal/block.js'
-import { dataFiles } from '../src/journal/file-name.js'
+import { dataFileName, dataFiles } from '../src/journal/file-name.js'
 import { readJournal } from '../src/journal/reader.js'
 import { decodeRecords } from '../src/journal/record.js'
 import { JournalError } from '../src/index.js'
@@ -73,9 +73,8 @@ async function readIds(files: MemoryFiles): Promise<number[]> {
   await readJournal(files, dataFiles(await files.list()), 0, undefined, (block) => blocks.push(block))
   const ids: number[] = []
   for (const block of blocks)
-    for (const frame of decodeRecords(block.payload))
-      if (frame.is === 'row' && frame.row?.kind === 'replace' && frame.row.spaceId === 512)
-        ids.push(frame.row.tuple[1]!)
+    for (const { frame } of decodeRecords(block.payload))
+      if (frame.is === 'row' && frame.row.kind === 'replace' && frame.row.spaceId === 512) ids.push(frame.row.tuple[1]!)
   return ids
 }
 
@@ -135,6 +134,15 @@ describe('a torn journal', () => {
     files.files.delete(middle!)
     await expect(startDurable(files)).rejects.toThrow(/Records \d+ to \d+ are missing/)
   })
+})
+
+it('a journal of another release is refused by its name, not called damaged', async () => {
+  const files = new MemoryFiles()
+  const payload = encodeValue(['orbweaver/1', UUID, 1])
+  files.files.set(dataFileName('journal', 1), Buffer.concat([blockHeader(1, 0, [payload]), payload]))
+  const refused = startDurable(files)
+  await expect(refused).rejects.toMatchObject({ code: 'ORB_JOURNAL', fault: 'version' })
+  await expect(refused).rejects.toThrow(/was written in the format 'orbweaver\/1', this release reads 'orbweaver\/\d+'/)
 })
 
 describe('a durable storage', () => {
@@ -240,7 +248,7 @@ describe('a durable storage', () => {
 
   it('names every option that cannot be right', () => {
     expect(() => startAlone({ durability: 'full', snapshotBytes: 0, snapshotRows: 1.5 })).toThrow(
-      /dir[\s\S]*snapshotBytes[\s\S]*snapshotRows/,
+      /^(?=[\s\S]*dir)(?=[\s\S]*snapshotBytes)(?=[\s\S]*snapshotRows)/,
     )
   })
 })
@@ -306,7 +314,7 @@ describe('snapshots', () => {
     expect(files.crashed().namesOf('.journal').length).toBeLessThanOrEqual(2)
   })
 
-  it('hold one moment, whatever is written while they are taken', async () => {
+  it('hold one moment, whatever is written while they are taken', { timeout: 60_000 }, async () => {
     const files = new MemoryFiles()
     const alone = await startDurable(files)
     alone.storage.createSpace('s', SPACE)

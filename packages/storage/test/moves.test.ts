@@ -326,7 +326,7 @@ describe('a change of masters', () => {
     await cluster.clock.advance(500)
     expect(cluster.writers(3)).toEqual([])
     expect(cluster.owners(3)['b']).toBeUndefined()
-    expect(await cluster.wait(writing)).toMatchObject([false, { code: 7 }])
+    expect(await cluster.wait(writing)).toMatchObject([false, { code: 32, details: { boxCode: 7 } }])
     await cluster.wait(sending)
     await cluster.clock.advance(500)
     expect(cluster.owners(3)).toEqual({ b: 'active' })

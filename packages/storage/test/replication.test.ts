@@ -1,5 +1,7 @@
 import { BoxError } from '@orbweaver/iproto'
 import { afterEach, describe, expect, it } from 'vitest'
+import { createStorage } from '../src/index.js'
+import type { LinkInfo, Storage, StorageOptions } from '../src/index.js'
 import { MemoryReplicaset } from './memory.js'
 
 const SPACE = { format: [{ name: 'id', type: 'unsigned' }] } as const
@@ -144,7 +146,7 @@ describe('a replicaset', () => {
     for (let id = 1; id <= 50; id++) await set.wait(client.insert('s', [id]))
     await set.rejoin(3)
     expect(idsOn(3)).toHaveLength(50)
-    expect(set.at(3).info().links.get(1)).toEqual({ name: 'follow' })
+    expect(set.at(3).info().links.get(1)).toMatchObject({ name: 'follow' })
   })
 
   it('tells watchers on every instance of each switch, with its term', async () => {
@@ -185,7 +187,7 @@ describe('a replicaset', () => {
     await set.clock.advance(5_000)
     expect(turns).toHaveLength(50)
     expect(set.at(3).space('wide').count()).toBe(rows + 50)
-    expect(set.at(3).info().links.get(1)).toEqual({ name: 'follow' })
+    expect(set.at(3).info().links.get(1)).toMatchObject({ name: 'follow' })
   })
 })
 
@@ -225,5 +227,63 @@ describe('an instance that comes up with nothing', () => {
     set = new MemoryReplicaset(3)
     await set.clock.advance(200)
     expect([1, 2, 3].map((number) => set.at(number).info().status)).toEqual(['running', 'running', 'running'])
+  })
+})
+
+describe('a link', () => {
+  it('tells how long its peer is silent, and how old its rows were when they came', async () => {
+    await threeWithMaster()
+    const link = (): LinkInfo => set.at(3).info().links.get(1)!
+    await set.wait(set.connect(1).insert('s', [1]))
+    await set.clock.advance(50)
+    expect(link()).toMatchObject({ name: 'follow', lagMs: 0 })
+    await set.clock.advance(1_500)
+    expect(link().idleMs).toBeLessThanOrEqual(1_000)
+    await set.isolate(3)
+    expect(link().name).toBe('disconnected')
+    expect(link().idleMs).toBeGreaterThan(5_000)
+    await set.wait(set.connect(1).insert('s', [2]))
+    const cutFor = 3_000
+    await set.clock.advance(cutFor)
+    set.isolated.delete(3)
+    await set.clock.advance(700)
+    expect(idsOn(3)).toEqual([1, 2])
+    expect(link().lagMs).toBeGreaterThan(cutFor - 10)
+    // The row had waited; the next heartbeat has not.
+    await set.clock.advance(1_100)
+    expect(link()).toMatchObject({ name: 'follow', lagMs: 0 })
+  })
+
+  it('of somebody who is not one of the others is refused, and says why', async () => {
+    await threeWithMaster()
+    const strange = (change: Partial<StorageOptions>): Storage =>
+      createStorage({
+        name: 'stranger',
+        uuid: 'aaaaaaaa-aaaa-4aaa-8aaa-000000000003',
+        replication: {
+          number: 3,
+          peers: [
+            {
+              number: 1,
+              uuid: set.at(1).uuid,
+              address: { connect: () => set.at(1).connect({ user: 'root' }) },
+            },
+          ],
+        },
+        environment: set.environment,
+        ...change,
+      })
+    for (const [change, cause] of [
+      [{ uuid: 'cccccccc-cccc-4ccc-8ccc-000000000009' }, /^Replica cccccccc-.* is not registered with replica set/],
+      [{}, undefined],
+    ] as const) {
+      const stranger = strange(change)
+      stranger.start()
+      await set.clock.advance(300)
+      const { name, ...rest } = stranger.info().links.get(1)!
+      if (cause === undefined) expect(name).toBe('follow')
+      else expect('cause' in rest ? rest.cause : '').toMatch(cause)
+      await set.wait(stranger.close({ graceMs: 0 }))
+    }
   })
 })

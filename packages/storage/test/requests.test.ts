@@ -145,8 +145,16 @@ describe('a client of an embedded storage', () => {
 describe('rights', () => {
   it.each<[string, object, RegExp]>([
     ['an unknown word', { rights: 'all' }, /users.a.rights is 'all'|users\.a\.rights: is 'all'/],
-    ['one name in place of a list', { rights: { execute: 'f' } }, /users\.a\.rights\.execute: must be a list/],
-    ['an unknown kind', { rights: { call: ['f'] } }, /users\.a\.rights\.call: is no right/],
+    [
+      'one name in place of a list',
+      { rights: { execute: 'f' } },
+      /users\.a\.rights\.execute: is 'f', expected a list of names/,
+    ],
+    [
+      'an unknown kind',
+      { rights: { call: ['f'] } },
+      /users\.a\.rights\.call: is not known; known are execute, read, write, universe/,
+    ],
   ])('that are not understood are refused: %s', (_what, user, message) => {
     expect(() => createStorage({ name: 'x', users: { a: user } })).toThrow(message)
   })

@@ -65,6 +65,7 @@ describe.skipIf(missing !== undefined)(
         context.space('s').insert([id, bucketId])
         return true
       })
+      storage.define('fail', (context) => context.space('nowhere'))
       storage.define('count', (context) => context.space('s').count())
       storage.define('arguments_by_bucket', (_context, _common, byBucket) =>
         byBucket instanceof Map ? [...(byBucket as Map<unknown, unknown>)] : [],
@@ -126,6 +127,36 @@ describe.skipIf(missing !== undefined)(
       expect(shown[0]).toEqual([BUCKETS])
       expect(shown[1]).toEqual([[[[first, ['one']]]], [[[second, ['two']]]]])
       expect(storages.map((storage) => storage.info().storageRefs)).toEqual([0, 0])
+    })
+
+    it('gets what a function raised as a real storage tells it: error 32 with the original in details', async () => {
+      const shown = await router(`
+        local result, err = vshard.router.callrw(1, 'fail', {}, {timeout = 5})
+        show(result, err.code, err.message, type(err.details) == 'string' and err.details or err.details.message)
+        local _, missing = vshard.router.callrw(1, 'nobody_has_this', {}, {timeout = 5})
+        show(missing.code, missing.message)`)
+      expect(shown).toEqual([
+        [null, 32, "Space 'nowhere' does not exist", "Space 'nowhere' does not exist"],
+        [33, "Procedure 'nobody_has_this' is not defined"],
+      ])
+    })
+
+    it('watches the role and the schema of a storage', async () => {
+      const [version, ...events] = await router(`
+        local connection = require('net.box').connect('${LOGIN.user}:${LOGIN.password}@127.0.0.1:${ports[0]!}')
+        show(connection.schema_version)
+        if connection.watch == nil then os.exit(0) end
+        for _, key in ipairs({'vshard.storage.election', 'box.schema'}) do
+          local seen = fiber.channel(1)
+          connection:watch(key, function(_, value) seen:put(value) end)
+          show(key, seen:get(5))
+        end`)
+      // A client before 2.10 has no watchers.
+      if (events.length === 0) return
+      expect(events).toEqual([
+        ['vshard.storage.election', { term: 1, role: 'leader', is_ro: false, leader: 1 }],
+        ['box.schema', { version: version![0] }],
+      ])
     })
 
     it('counts every row exactly once while buckets move both ways, and finds them where they went', async () => {

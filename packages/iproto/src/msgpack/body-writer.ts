@@ -27,8 +27,8 @@ export interface BodyWriter {
   double(value: number): void
   nil(): void
   bool(value: boolean): void
-  /** Bytes that are MessagePack already. */
-  raw(encoded: Uint8Array): void
+  /** Bytes that are MessagePack already: all of them, or those from `start` to `end`. */
+  raw(encoded: Uint8Array, start?: number, end?: number): void
   /** An extension: its header and its payload. @param type - -128..127 */
   extension(type: number, payload: Uint8Array): void
 }

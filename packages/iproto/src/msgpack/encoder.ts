@@ -4,7 +4,7 @@ import { writeErrorStack } from '../ext/error.js'
 import { Interval, writeInterval } from '../ext/interval.js'
 import { Tuple } from '../ext/tuple.js'
 import { Uuid, writeUuid } from '../ext/uuid.js'
-import { ExtensionType } from '../constants.js'
+import { ExtensionType, Key } from '../constants.js'
 import { BoxError, FrameTooLargeError, InvalidArgumentError } from '../errors.js'
 import type { BodyWriter } from './body-writer.js'
 import { DEFAULT_MAX_FRAME_BYTES, MAX_WRITE_NESTING } from './limits.js'
@@ -160,9 +160,35 @@ export class Encoder implements BodyWriter {
     this.raw(value)
   }
 
-  raw(encoded: Uint8Array): void {
-    const at = this.#advance(encoded.length)
-    this.#bytes.set(encoded, at)
+  raw(encoded: Uint8Array, start = 0, end: number = encoded.length): void {
+    const size = end - start
+    const at = this.#advance(size)
+    if (size > SHORT_RAW) {
+      this.#bytes.set(size === encoded.length ? encoded : encoded.subarray(start, end), at)
+      return
+    }
+    // A few bytes are copied before a native call would have begun, or a view been made.
+    const bytes = this.#bytes
+    for (let i = 0; i < size; i++) bytes[at + i] = encoded[start + i]!
+  }
+
+  /** Room for the size of a frame, and the head of a reply in its fixed layout (header.ts). */
+  replyHead(type: number, syncHigh: number, syncLow: number, schemaVersion: number): void {
+    const at = this.#advance(REPLY_HEAD_BYTES)
+    const bytes = this.#bytes
+    const view = this.#view
+    bytes[at] = 0xce
+    bytes[at + 5] = 0x83
+    bytes[at + 6] = Key.requestType
+    bytes[at + 7] = 0xce
+    view.setUint32(at + 8, type)
+    bytes[at + 12] = Key.sync
+    bytes[at + 13] = 0xcf
+    view.setUint32(at + 14, syncHigh)
+    view.setUint32(at + 18, syncLow)
+    bytes[at + 22] = Key.schemaVersion
+    bytes[at + 23] = 0xce
+    view.setUint32(at + 24, schemaVersion)
   }
 
   extension(type: number, payload: Uint8Array): void {
@@ -569,6 +595,9 @@ const NO_BYTES = Buffer.alloc(0)
 const NO_VIEW = new DataView(new ArrayBuffer(0))
 const SAFE = BigInt(Number.MAX_SAFE_INTEGER)
 const LONE_SURROGATE = 'holds a lone surrogate, which has no UTF-8 form'
+/** Up to this many bytes a loop copies faster than the system. */
+const SHORT_RAW = 24
+const REPLY_HEAD_BYTES = 28
 /** Up to this length a loop over the characters beats a native call; three bytes for each still fit the form with one byte of size. */
 const SHORT_TEXT = 40
 /** Up to this length room for three bytes a character is taken at once. */

@@ -58,8 +58,16 @@ export function writeRow(out: FrameWriter, row: RowFields, writeBody?: (out: Bod
   const hasSync = sync !== 0 && sync !== 0n
   out.beginFrame()
   try {
-    const present = [hasSync, replicaId !== 0, groupId !== 0, lsn !== 0, timestamp !== 0, !isAlone, flags !== 0]
-    out.mapHeader(1 + present.filter(Boolean).length)
+    out.mapHeader(
+      1 +
+        (hasSync ? 1 : 0) +
+        (replicaId === 0 ? 0 : 1) +
+        (groupId === 0 ? 0 : 1) +
+        (lsn === 0 ? 0 : 1) +
+        (timestamp === 0 ? 0 : 1) +
+        (isAlone ? 0 : 1) +
+        (flags === 0 ? 0 : 1),
+    )
     writeUint(out, Key.requestType, type)
     if (hasSync) {
       out.uint(Key.sync)
@@ -91,32 +99,53 @@ export function readRow(frame: Buffer): Row {
   if (cursor.next('frame size') !== frame.length - cursor.at) {
     throw new MalformedFrameError(`A frame of ${frame.length} bytes announces another size`)
   }
-  const fields = new Map<number, number>()
+  let type: number = RequestType.ok
   let sync: number | bigint = 0
+  let replicaId = 0
+  let groupId = 0
+  let lsn = 0
   let timestamp = 0
+  let distance: number | undefined
+  let flags = 0
   for (let entries = cursor.mapSize('row header'); entries > 0; entries--) {
     const key = cursor.next('row header key')
-    if (key === Key.timestamp) {
-      timestamp = cursor.float64('TIMESTAMP')
-    } else if (ROW_KEYS.has(key)) {
-      const value = cursor.next('row header value')
-      if (key === Key.sync) sync = join64(cursor.high, cursor.low)
-      else if (Number.isSafeInteger(value)) fields.set(key, value)
-      else throw new MalformedFrameError(`A row header holds ${value}, which is no safe integer`)
-    } else {
-      cursor.skip()
+    switch (key) {
+      case Key.timestamp:
+        timestamp = cursor.float64('TIMESTAMP')
+        break
+      case Key.sync:
+        cursor.next('SYNC')
+        sync = join64(cursor.high, cursor.low)
+        break
+      case Key.requestType:
+        type = nextSafe(cursor)
+        break
+      case Key.replicaId:
+        replicaId = nextSafe(cursor)
+        break
+      case Key.groupId:
+        groupId = nextSafe(cursor)
+        break
+      case Key.lsn:
+        lsn = nextSafe(cursor)
+        break
+      case Key.tsn:
+        distance = nextSafe(cursor)
+        break
+      case Key.flags:
+        flags = nextSafe(cursor)
+        break
+      default:
+        cursor.skip()
     }
   }
-  const lsn = fields.get(Key.lsn) ?? 0
-  const distance = fields.get(Key.tsn)
-  const flags = fields.get(Key.flags) ?? 0
   if (distance !== undefined && distance > lsn)
     throw new MalformedFrameError(`A row of LSN ${lsn} has the TSN distance ${distance}`)
   return {
-    type: fields.get(Key.requestType) ?? RequestType.ok,
+    type,
     sync,
-    replicaId: fields.get(Key.replicaId) ?? 0,
-    groupId: fields.get(Key.groupId) ?? 0,
+    replicaId,
+    groupId,
     lsn,
     timestamp,
     tsn: lsn - (distance ?? 0),
@@ -127,15 +156,11 @@ export function readRow(frame: Buffer): Row {
   }
 }
 
-const ROW_KEYS: ReadonlySet<number> = new Set([
-  Key.requestType,
-  Key.sync,
-  Key.replicaId,
-  Key.groupId,
-  Key.lsn,
-  Key.tsn,
-  Key.flags,
-])
+function nextSafe(cursor: UintCursor): number {
+  const value = cursor.next('row header value')
+  if (Number.isSafeInteger(value)) return value
+  throw new MalformedFrameError(`A row header holds ${value}, which is no safe integer`)
+}
 
 function writeUint(out: BodyWriter, key: number, value: number): void {
   out.uint(key)

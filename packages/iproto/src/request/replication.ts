@@ -7,7 +7,8 @@ import { bareRequest, type Request } from './request.js'
 /* Replication: requests that turn a connection into a stream of rows (row.ts). Source: Tarantool src/box/xrow.c
  *   JOIN (65)            0x24 INSTANCE_UUID str, 0x5d INSTANCE_NAME str, 0x06 SERVER_VERSION uint
  *   SUBSCRIBE (66)       0x25 REPLICASET_UUID str, 0x5c REPLICASET_NAME str, 0x24 INSTANCE_UUID str, 0x5d INSTANCE_NAME str,
- *                        0x26 VCLOCK map, 0x06 SERVER_VERSION uint, 0x50 REPLICA_ANON bool, 0x51 ID_FILTER array of uint
+ *                        0x26 VCLOCK map, 0x06 SERVER_VERSION uint, 0x50 REPLICA_ANON bool, 0x51 ID_FILTER array of uint;
+ *                        0x53 TERM uint between embedded storages (servers skip what they do not know)
  *   REGISTER (70)        0x24 INSTANCE_UUID str, 0x5d INSTANCE_NAME str, 0x26 VCLOCK map
  *   FETCH_SNAPSHOT (69)  0x06 SERVER_VERSION uint
  *   VOTE (68)            nothing; the answer is a ballot
@@ -48,6 +49,8 @@ export interface SubscribeOptions {
   readonly isAnonymous?: boolean
   /** Replica ids whose rows are not wanted. */
   readonly idFilter?: readonly number[]
+  /** The term the subscriber is in; servers tell that in a row of its own and skip it here. */
+  readonly term?: number
 }
 
 export function subscribeRequest(options: SubscribeOptions): Request {
@@ -66,6 +69,7 @@ export function readSubscribe(body: BodyReader): SubscribeOptions {
     ...optional('version', body.uint(Key.serverVersion)),
     ...optional('isAnonymous', body.bool(Key.replicaAnon)),
     ...optional('idFilter', filter?.map(Number)),
+    ...optional('term', body.uint(Key.term)),
   }
 }
 
@@ -162,14 +166,14 @@ function replicationRequest(type: number, fields: ReplicationFields): Request {
 
 /** In the order in which servers write them. */
 function writeFields(out: BodyWriter, fields: ReplicationFields): void {
-  const { vclock, version, isAnonymous, idFilter } = fields
+  const { vclock, version, isAnonymous, idFilter, term } = fields
   const texts = [
     [Key.replicasetUuid, fields.replicasetUuid],
     [Key.replicasetName, fields.replicasetName],
     [Key.instanceUuid, fields.instanceUuid],
     [Key.instanceName, fields.instanceName],
   ] as const
-  const present = [...texts.map(([, text]) => text), vclock, version, isAnonymous, idFilter]
+  const present = [...texts.map(([, text]) => text), vclock, version, isAnonymous, idFilter, term]
   out.mapHeader(present.filter((field) => field !== undefined).length)
   for (const [key, text] of texts) {
     if (text === undefined) continue
@@ -191,6 +195,10 @@ function writeFields(out: BodyWriter, fields: ReplicationFields): void {
   if (idFilter !== undefined) {
     out.uint(Key.idFilter)
     out.value(idFilter, 'idFilter')
+  }
+  if (term !== undefined) {
+    out.uint(Key.term)
+    out.uint(term)
   }
 }
 

@@ -5,11 +5,10 @@
  */
 import { IteratorType } from '@orbweaver/iproto'
 import { boxErrors } from '../errors.js'
-import { loadRow } from './restoration.js'
+import { definedBy, loadRow, removedBy } from './restoration.js'
 import type { Restoration } from './restoration.js'
 import { Schema, SYSTEM_SPACE } from './schema.js'
-import { partsOf } from './space-index.js'
-import type { IndexKey, SpaceIndex } from './space-index.js'
+import type { SpaceIndex } from './space-index.js'
 import type { Space, SpaceChange } from './space.js'
 import { Transaction } from './transaction.js'
 import type { StoredTuple } from './tuple.js'
@@ -31,8 +30,8 @@ export interface SelectOptions {
   readonly after?: Position
 }
 
-/** A place in an index: the tree key of the last tuple seen, or that tuple. */
-export type Position = { readonly key: readonly unknown[] } | { readonly tuple: StoredTuple }
+/** A place in an index, encoded: that of the last tuple seen; or that tuple. */
+export type Position = { readonly key: Buffer } | { readonly tuple: StoredTuple }
 
 export class Engine {
   #schema: Schema = new Schema()
@@ -100,17 +99,11 @@ export class Engine {
 
   select(transaction: Transaction | undefined, space: Space, options: SelectOptions): StoredTuple[] {
     const index = space.index(options.index ?? 0)
-    const key = index.parseKey(options.key)
+    const offsets = index.checkKey(options.key)
     transaction?.sawRange(space)
-    return index.select({
-      iterator: options.iterator ?? IteratorType.eq,
-      key,
-      offset: options.offset ?? 0,
-      limit: options.limit ?? Number.MAX_SAFE_INTEGER,
-      ...(options.after === undefined
-        ? {}
-        : { after: 'key' in options.after ? options.after.key : partsOf(index.keyOf(options.after.tuple)) }),
-    })
+    const { iterator = IteratorType.eq, key, offset = 0, limit = Number.MAX_SAFE_INTEGER, after } = options
+    if (after === undefined) return index.select({ iterator, key, offsets, offset, limit })
+    return index.select({ iterator, key, offsets, offset, limit, after: placeOf(index, after) })
   }
 
   /** By a full key of a unique index. */
@@ -120,8 +113,8 @@ export class Engine {
     key: Buffer,
     index: number | string = 0,
   ): StoredTuple | undefined {
-    const { found, parsed, target } = this.#findExact(space, key, index)
-    transaction?.sawPoint(space, target, parsed, found)
+    const { found, target } = this.#findExact(space, key, index)
+    transaction?.sawPoint(space, target, key, found)
     return found
   }
 
@@ -141,15 +134,16 @@ export class Engine {
     options: { index?: number | string; indexBase?: number } = {},
   ): StoredTuple | undefined {
     return this.#statement(transaction, space, (own) => {
-      const { found, parsed, target } = this.#findExact(space, key, options.index ?? 0)
+      const { found, target } = this.#findExact(space, key, options.index ?? 0)
       if (found === undefined) {
-        own.sawPoint(space, target, parsed, found)
+        own.sawPoint(space, target, key, found)
         return undefined
       }
       const next = applyOperations(space, found, operations, options.indexBase ?? 0, false)
       this.#refuseKeyChange(space, found, next)
-      this.#record(own, this.#applied(space, space.put(next, 'replace')))
-      return next
+      const change = space.put(next, 'replace')
+      this.#record(own, this.#applied(space, change))
+      return change.after
     })
   }
 
@@ -179,9 +173,9 @@ export class Engine {
     index: number | string = 0,
   ): StoredTuple | undefined {
     return this.#statement(transaction, space, (own) => {
-      const { found, parsed, target } = this.#findExact(space, key, index)
+      const { found, target } = this.#findExact(space, key, index)
       if (found === undefined) {
-        own.sawPoint(space, target, parsed, found)
+        own.sawPoint(space, target, key, found)
         return undefined
       }
       const change = space.remove(space.primary.keyOf(found))
@@ -205,8 +199,7 @@ export class Engine {
     try {
       for (const row of rows) {
         const space = this.schema.get(row.spaceId)
-        const change =
-          row.kind === 'replace' ? space.putChecked(row.tuple) : space.remove(space.primary.parseExactKey(row.key))
+        const change = row.kind === 'replace' ? space.putChecked(row.tuple) : removedBy(space, row.key)
         // Not `record`: its limit is for transactions of clients, a snapshot may be larger.
         if (change !== undefined) transaction.changes.push(this.#applied(space, change))
       }
@@ -250,10 +243,29 @@ export class Engine {
     tuple: StoredTuple,
     mode: 'insert' | 'replace',
   ): StoredTuple {
+    if (transaction === undefined && !isDefinition(space)) return this.#putAlone(space, tuple, mode)
     return this.#statement(transaction, space, (own) => {
-      this.#record(own, this.#applied(space, space.put(tuple, mode)))
-      return tuple
+      const change = space.put(tuple, mode)
+      this.#record(own, this.#applied(space, change))
+      return change.after!
     })
+  }
+
+  /** The commonest transaction, one tuple and nothing else, without the means of larger ones. */
+  #putAlone(space: Space, tuple: StoredTuple, mode: 'insert' | 'replace'): StoredTuple {
+    this.guard(space)
+    const change = space.put(tuple, mode)
+    try {
+      this.judge(change)
+    } catch (error) {
+      space.revert(change)
+      throw error
+    }
+    space.version++
+    this.onChange(change)
+    if (space.definition.isLocal) this.onCommit(NO_ROWS, [rowOf(change)])
+    else this.onCommit([rowOf(change)], NO_ROWS)
+    return change.after!
   }
 
   /** One statement that writes. A refusal is an answer too: what it says must still be true when the transaction commits. */
@@ -275,20 +287,14 @@ export class Engine {
     this.judge(change)
   }
 
-  #findExact(
-    space: Space,
-    key: Buffer,
-    ref: number | string,
-  ): { found: StoredTuple | undefined; parsed: IndexKey; target: SpaceIndex } {
+  #findExact(space: Space, key: Buffer, ref: number | string): { found: StoredTuple | undefined; target: SpaceIndex } {
     const target = space.index(ref)
-    const parsed = target.parseExactKey(key)
-    return { found: target.find(parsed), parsed, target }
+    return { found: target.find(key, target.checkExactKey(key)), target }
   }
 
   #refuseKeyChange(space: Space, before: StoredTuple, after: StoredTuple): void {
     const index = space.primary
-    if (!index.isSameKey(index.keyOf(before), index.keyOf(after)))
-      throw boxErrors.primaryKeyUpdate(index.definition.name, space.name)
+    if (!index.isKeyOf(index.keyOf(before), after)) throw boxErrors.primaryKeyUpdate(index.definition.name, space.name)
   }
 
   /** A tuple of `_space` or `_index` is a definition: it takes effect with the statement. */
@@ -313,8 +319,7 @@ export class Engine {
 
   /** The id of the space whose definition `change` is a part of. */
   #definedBy(change: SpaceChange): number | undefined {
-    if (!isDefinition(change.space)) return undefined
-    return partsOf(change.key)[0] as number
+    return isDefinition(change.space) ? definedBy(change) : undefined
   }
 
   /** A definition is what its tuples say again, before the contents that were changed under it are put back. */
@@ -323,6 +328,15 @@ export class Engine {
     if (id !== undefined) this.schema.refresh(id, transaction.changes.find(({ space }) => space.id === id)?.space)
   }
 }
+
+/** @throws BoxError 253 for a place that is none in this index */
+function placeOf(index: SpaceIndex, after: Position): Buffer {
+  if ('tuple' in after) return index.treeKeyOf(after.tuple)
+  if (!index.isPlace(after.key)) throw boxErrors.iteratorPosition()
+  return after.key
+}
+
+const NO_ROWS: readonly RowBody[] = []
 
 function isDefinition({ id }: Space): boolean {
   return id === SYSTEM_SPACE.space || id === SYSTEM_SPACE.index
@@ -334,5 +348,5 @@ function* rowsOf(spaces: readonly (readonly [number, Iterable<StoredTuple>])[]):
 
 function rowOf(change: SpaceChange): RowBody {
   if (change.after !== undefined) return { kind: 'replace', spaceId: change.space.id, tuple: change.after }
-  return { kind: 'delete', spaceId: change.space.id, key: change.removedKey! }
+  return { kind: 'delete', spaceId: change.space.id, key: change.key }
 }

@@ -83,8 +83,20 @@ export function isFieldType(name: string): name is FieldType {
   return Object.hasOwn(KINDS_OF_TYPE, name)
 }
 
-export function fits(type: FieldType, kind: ValueKind): boolean {
-  return ALLOWED.get(type)!.has(kind)
+/** Whether a value of this kind may stand in a field of this type. */
+export function fits(type: FieldType, kind: ValueKind, isNullable: boolean): boolean {
+  return kind === 'nil' ? isNullable : ALLOWED.get(type)!.has(kind)
+}
+
+/**
+ * The same by the first byte of a value, once for a whole field: 1 where it fits for sure. Whatever is left (extensions,
+ * whose type comes behind the first byte, and what does not fit) takes the way over its kind.
+ */
+export function fittingLeads(type: FieldType, isNullable: boolean): Uint8Array {
+  return Uint8Array.from({ length: 256 }, (_, lead) => {
+    const kind = kindAt([lead], 0)
+    return kind !== 'extension' && fits(type, kind, isNullable) ? 1 : 0
+  })
 }
 
 const EXTENSION_KINDS: Readonly<Record<number, ValueKind>> = { 1: 'decimal', 2: 'uuid', 4: 'datetime', 6: 'interval' }
@@ -136,7 +148,7 @@ const EXTENSION_TYPE_OFFSET: Readonly<Record<number, number>> = {
 }
 
 /** The kind of the value that begins at `offset`. */
-export function kindAt(bytes: Uint8Array, offset: number): ValueKind {
+export function kindAt(bytes: ArrayLike<number>, offset: number): ValueKind {
   const lead = bytes[offset]!
   if (lead < 0x80) return 'unsigned'
   if (lead < 0x90) return 'map'

@@ -5,6 +5,7 @@
 import type { RowBody } from './engine.js'
 import { Schema, SYSTEM_SPACE } from './schema.js'
 import type { Space, SpaceChange } from './space.js'
+import { fieldAt, fieldOffsets } from './tuple.js'
 
 export class Restoration {
   readonly schema: Schema = new Schema()
@@ -27,13 +28,23 @@ export class Restoration {
 /** Files a row that was checked where it was made; a definition takes effect at once. */
 export function loadRow(schema: Schema, row: RowBody): SpaceChange | undefined {
   const space = schema.get(row.spaceId)
-  const change =
-    row.kind === 'replace' ? space.putChecked(row.tuple) : space.remove(space.primary.parseExactKey(row.key))
+  const change = row.kind === 'replace' ? space.putChecked(row.tuple) : removedBy(space, row.key)
   if (change !== undefined && (space.id === SYSTEM_SPACE.space || space.id === SYSTEM_SPACE.index)) {
-    const [id] = (Array.isArray(change.key) ? change.key : [change.key]) as [number]
-    schema.refresh(id)
+    schema.refresh(definedBy(change))
   }
   return change
+}
+
+/** Takes out what a row says. @throws BoxError for a key that is none of the space */
+export function removedBy(space: Space, key: Buffer): SpaceChange | undefined {
+  space.primary.checkExactKey(key)
+  return space.remove(key)
+}
+
+/** The id of the space of which a tuple of `_space` or `_index` is a part: its first field. */
+export function definedBy({ before, after }: SpaceChange): number {
+  const tuple = (after ?? before)!
+  return fieldAt(tuple, fieldOffsets(tuple, 1), 0) as number
 }
 
 function isAlike(a: Space, b: Space): boolean {

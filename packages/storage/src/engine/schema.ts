@@ -2,7 +2,7 @@
  * Spaces by id and name. As in Tarantool, the definitions are themselves tuples, in `_space` and `_index`: so a definition is
  * journaled, replicated and read by clients like any other data, and applying one of those tuples is what creates a space.
  */
-import { decodeValue, encodeValue } from '@orbweaver/iproto'
+import { decodeValue, encodeValue, IteratorType } from '@orbweaver/iproto'
 import { boxErrors } from '../errors.js'
 import { INDEXABLE, isFieldType } from './field-type.js'
 import type { FieldType } from './field-type.js'
@@ -24,7 +24,7 @@ export const SYSTEM_SPACE = {
 } as const
 
 /** A view reads another space's tuples; the client's rights decide what it sees. */
-export const VIEW_OF: Readonly<Record<number, number>> = {
+const VIEW_OF: Readonly<Record<number, number>> = {
   [SYSTEM_SPACE.vspace]: SYSTEM_SPACE.space,
   [SYSTEM_SPACE.vindex]: SYSTEM_SPACE.index,
   [SYSTEM_SPACE.vuser]: SYSTEM_SPACE.user,
@@ -181,7 +181,7 @@ export class Schema {
    */
   refresh(id: number, former?: Space): void {
     if (id <= LAST_SYSTEM_SPACE) return // the system's own definitions are fixed
-    const row = this.get(SYSTEM_SPACE.space).primary.find(id)
+    const row = this.get(SYSTEM_SPACE.space).primary.find(encodeValue([id]))
     const old = this.#byId.get(id)
     if (row === undefined) {
       if (old !== undefined) {
@@ -192,12 +192,7 @@ export class Schema {
       this.version++
       return
     }
-    const rows = this.get(SYSTEM_SPACE.index).primary.select({
-      iterator: 0,
-      key: [id],
-      offset: 0,
-      limit: Number.MAX_SAFE_INTEGER,
-    })
+    const rows = this.get(SYSTEM_SPACE.index).primary.withKey(IteratorType.eq, encodeValue([id]))
     const definition = readSpaceTuple(row)
     const indexes = rows.map((index) => readIndexTuple(index, definition))
     const other = this.#byName.get(definition.name)

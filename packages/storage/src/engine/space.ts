@@ -5,27 +5,45 @@
 import { boxErrors } from '../errors.js'
 import { Arena } from './arena.js'
 import type { TupleRef } from './arena.js'
-import { fits, kindAt } from './field-type.js'
+import { fits, fittingLeads, kindAt } from './field-type.js'
+import type { FieldType } from './field-type.js'
 import type { IndexDefinition, SpaceDefinition } from './index-definition.js'
 import { SpaceIndex } from './space-index.js'
-import type { IndexKey } from './space-index.js'
-import { fieldCount, fieldOffsets } from './tuple.js'
+import { fieldOffsets } from './tuple.js'
 import type { FieldOffsets, StoredTuple } from './tuple.js'
 
 /** What a change did: enough to undo it and to write it to the journal. */
-export interface SpaceChange {
+export class SpaceChange {
   readonly space: Space
-  /** The primary key of both. */
-  readonly key: IndexKey
   readonly before: StoredTuple | undefined
   readonly after: StoredTuple | undefined
-  /** Of a removal: the primary key as it was encoded. A decoded one has lost its form (5.0 is 5), and with it its type. */
-  readonly removedKey: Buffer | undefined
+  /** Of a removal: its space may have lost its indexes when somebody asks. */
+  readonly #removedKey: Buffer | undefined
+
+  constructor(space: Space, before: StoredTuple | undefined, after: StoredTuple | undefined) {
+    this.space = space
+    this.before = before
+    this.after = after
+    this.#removedKey = after === undefined ? space.primary.keyOf(before!) : undefined
+  }
+
+  /** The primary key of both, encoded. */
+  get key(): Buffer {
+    return this.#removedKey ?? this.space.primary.keyOf(this.after!)
+  }
+}
+
+interface FieldCheck {
+  readonly field: number
+  readonly type: FieldType
+  readonly isNullable: boolean
+  /** 1 for the first bytes of values that fit. */
+  readonly leads: Uint8Array
 }
 
 /** Tarantool's default `memtx_max_tuple_size`. */
 const MAX_TUPLE_BYTES = 1024 * 1024
-/** More than the part of a piece that is not holes, so that emptying pieces keeps up with making holes. */
+/** Tuples moved with every change while there are many holes: enough to keep up with the making of holes, too few to wait for. */
 const MOVES_PER_CHANGE = 4
 
 export class Space {
@@ -38,6 +56,8 @@ export class Space {
   #arena = new Arena()
   /** Fields that are parts of some key. */
   #keyFields: number
+  /** What each field of a new tuple must be. */
+  #checks: readonly FieldCheck[]
   /** Bytes of all tuples. */
   #bytes = 0
 
@@ -45,6 +65,7 @@ export class Space {
     this.#definition = definition
     this.#indexes = buildIndexes(definition, indexes, this.#arena)
     this.#keyFields = Math.max(0, ...indexes.flatMap(({ parts }) => parts.map((part) => part.field + 1)))
+    this.#checks = checksOf(definition, indexes)
   }
 
   get definition(): SpaceDefinition {
@@ -69,6 +90,7 @@ export class Space {
     this.#indexes = next.#indexes
     this.#arena = next.#arena
     this.#keyFields = next.#keyFields
+    this.#checks = next.#checks
     this.version++
   }
 
@@ -108,7 +130,7 @@ export class Space {
   }
 
   /**
-   * Inserts or replaces. The bytes become the space's: they must not be written to any more.
+   * Inserts or replaces. The bytes are copied: the change has the space's own.
    * @throws BoxError 3 for a key that exists (`insert`, or another tuple's in a unique secondary index), 22, 23, 38, 39, 110 for a tuple that does not fit
    */
   put(tuple: StoredTuple, mode: 'insert' | 'replace'): SpaceChange {
@@ -130,12 +152,13 @@ export class Space {
     return this.#replace(tuple, offsets, this.primary.findRefOf(tuple, offsets))
   }
 
-  /** Removes by the primary key's parts; undefined when nobody is there. */
-  remove(key: IndexKey): SpaceChange | undefined {
-    const before = this.primary.find(key)
-    if (before === undefined) return undefined
-    this.#unlink(before)
-    return { space: this, key, before, after: undefined, removedKey: this.primary.encodedKeyOf(before) }
+  /** Removes by the encoded primary key; undefined when nobody is there. */
+  remove(key: Buffer): SpaceChange | undefined {
+    const ref = this.primary.findRef(key)
+    if (ref === undefined) return undefined
+    const before = this.#arena.get(ref)
+    this.#forget(before, ref)
+    return new SpaceChange(this, before, undefined)
   }
 
   /** Puts back what `change` replaced, or applies it again; no checks, both states were valid. */
@@ -156,8 +179,8 @@ export class Space {
     for (let i = 1; i < this.indexes.length; i++) {
       const index = this.indexes[i]!
       if (!index.definition.isUnique) continue
-      const other = index.find(index.keyOf(change.after))
-      if (other !== undefined && !isSameTuple(other, change.before)) return false
+      const other = index.findRefOf(change.after, fieldOffsets(change.after, this.#keyFields))
+      if (other !== undefined && !isSameTuple(this.#arena.get(other), change.before)) return false
     }
     return true
   }
@@ -185,46 +208,49 @@ export class Space {
 
   #check(tuple: StoredTuple): FieldOffsets {
     if (tuple.length > MAX_TUPLE_BYTES) throw boxErrors.tupleTooLarge(tuple.length)
-    const { format, fieldCount: exact } = this.definition
-    const count = fieldCount(tuple)
-    if (exact !== 0 && count !== exact) throw boxErrors.exactFieldCount(count, exact)
+    const exact = this.definition.fieldCount
     const offsets = fieldOffsets(tuple)
-    for (let i = 0; i < format.length; i++) {
-      const { type, isNullable } = format[i]!
-      if (i >= count) {
-        if (!isNullable) throw boxErrors.fieldMissing(this.fieldName(i))
+    const count = offsets.length - 1
+    if (exact !== 0 && count !== exact) throw boxErrors.exactFieldCount(count, exact)
+    for (const { field, type, isNullable, leads } of this.#checks) {
+      if (field >= count) {
+        if (!isNullable) throw boxErrors.fieldMissing(this.fieldName(field))
         continue
       }
-      const kind = kindAt(tuple, offsets[i]!)
-      if (kind === 'nil' ? !isNullable : !fits(type, kind)) throw boxErrors.fieldType(this.fieldName(i), type, kind)
-    }
-    for (const index of this.indexes) {
-      for (const part of index.definition.parts) {
-        if (part.field >= count) {
-          if (!part.isNullable) throw boxErrors.fieldMissing(this.fieldName(part.field))
-          continue
-        }
-        const kind = kindAt(tuple, offsets[part.field]!)
-        if (kind === 'nil' ? !part.isNullable : !fits(part.type, kind))
-          throw boxErrors.fieldType(this.fieldName(part.field), part.type, kind)
-      }
+      const start = offsets[field]!
+      if (leads[tuple[start]!] === 1) continue
+      const kind = kindAt(tuple, start)
+      if (!fits(type, kind, isNullable)) throw boxErrors.fieldType(this.fieldName(field), type, kind)
     }
     return offsets
   }
 
   #replace(tuple: StoredTuple, offsets: FieldOffsets, replaced: TupleRef | undefined): SpaceChange {
-    const key = this.primary.keyOf(tuple, offsets)
-    const ref = this.#arena.add(tuple)
     this.#bytes += tuple.length
     if (replaced === undefined) {
+      const ref = this.#arena.add(tuple)
       for (const index of this.indexes) index.add(tuple, offsets, ref)
-      return { space: this, key, before: undefined, after: tuple, removedKey: undefined }
+      return new SpaceChange(this, undefined, this.#arena.get(ref))
     }
     const before = this.#arena.get(replaced)
+    this.#bytes -= before.length
+    this.#rewrite(before, tuple, offsets, replaced)
+    this.#arena.closeHoles(MOVES_PER_CHANGE)
+    return new SpaceChange(this, before, this.#arena.get(replaced))
+  }
+
+  /** Keeps the number of the tuple, so that indexes in which its place stays the same have nothing to do. */
+  #rewrite(before: StoredTuple, tuple: StoredTuple, offsets: FieldOffsets, ref: TupleRef): void {
+    const { indexes } = this
+    if (indexes.length === 1) {
+      this.#arena.rewrite(ref, tuple)
+      return
+    }
     const offsetsBefore = fieldOffsets(before, this.#keyFields)
-    for (const index of this.indexes) index.replace(before, offsetsBefore, tuple, offsets, ref)
-    this.#forget(replaced, before)
-    return { space: this, key, before, after: tuple, removedKey: undefined }
+    const moved = indexes.filter((index) => !index.isSamePlace(before, offsetsBefore, tuple, offsets))
+    for (const index of moved) index.delete(before, offsetsBefore, ref)
+    this.#arena.rewrite(ref, tuple)
+    for (const index of moved) index.add(tuple, offsets, ref)
   }
 
   #link(tuple: StoredTuple): void {
@@ -235,38 +261,39 @@ export class Space {
   }
 
   #unlink(tuple: StoredTuple): void {
-    const offsets = fieldOffsets(tuple, this.#keyFields)
-    const ref = this.indexes[0]?.findRefOf(tuple, offsets)
-    if (ref === undefined) return
-    for (const index of this.indexes) index.delete(tuple, offsets)
-    this.#forget(ref, tuple)
+    const ref = this.indexes[0]?.findRefOf(tuple, fieldOffsets(tuple, this.#keyFields))
+    if (ref !== undefined) this.#forget(tuple, ref)
   }
 
-  /** A tuple that no index holds any more. */
-  #forget(ref: TupleRef, tuple: StoredTuple): void {
+  #forget(tuple: StoredTuple, ref: TupleRef): void {
+    const offsets = fieldOffsets(tuple, this.#keyFields)
+    for (const index of this.indexes) index.delete(tuple, offsets, ref)
     this.#arena.release(ref)
     this.#bytes -= tuple.length
-    this.#closeHoles()
-  }
-
-  /** Moves a few tuples out of a piece of memory that is full of holes: with every change a little, so that nobody waits for it. */
-  #closeHoles(): void {
-    for (let moved = 0; moved < MOVES_PER_CHANGE; moved++) {
-      const ref = this.#arena.nextToMove()
-      if (ref === undefined) return
-      const tuple = this.#arena.get(ref)
-      const offsets = fieldOffsets(tuple, this.#keyFields)
-      if (this.primary.findRefOf(tuple, offsets) !== ref) continue // a hole
-      const next = this.#arena.add(tuple)
-      for (const index of this.indexes) index.replace(tuple, offsets, tuple, offsets, next)
-      this.#arena.release(ref)
-    }
+    this.#arena.closeHoles(MOVES_PER_CHANGE)
   }
 }
 
 /** Tuples of an equal form are one to whoever depends on them, wherever they lie. */
 export function isSameTuple(a: StoredTuple | undefined, b: StoredTuple | undefined): boolean {
   return a === undefined || b === undefined ? a === b : a.equals(b)
+}
+
+/** Of the format first, then of the indexes, as Tarantool looks; a part that says what its field says already is left out. */
+function checksOf(definition: SpaceDefinition, indexes: readonly IndexDefinition[]): FieldCheck[] {
+  const checks: FieldCheck[] = []
+  const add = (field: number, type: FieldType, isNullable: boolean): void => {
+    const isKnown = checks.some(
+      (check) => check.field === field && check.type === type && check.isNullable === isNullable,
+    )
+    if (!isKnown) checks.push({ field, type, isNullable, leads: fittingLeads(type, isNullable) })
+  }
+  for (const [field, { type, isNullable }] of definition.format.entries()) {
+    // A field of any type that may be missing is no check at all.
+    if (type !== 'any' || !isNullable) add(field, type, isNullable)
+  }
+  for (const { parts } of indexes) for (const { field, type, isNullable } of parts) add(field, type, isNullable)
+  return checks
 }
 
 function buildIndexes(definition: SpaceDefinition, indexes: readonly IndexDefinition[], arena: Arena): SpaceIndex[] {

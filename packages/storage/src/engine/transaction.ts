@@ -6,7 +6,7 @@
  * development; the answers are those of serialisable isolation.
  */
 import { boxErrors } from '../errors.js'
-import type { IndexKey, SpaceIndex } from './space-index.js'
+import type { SpaceIndex } from './space-index.js'
 import { isSameTuple } from './space.js'
 import type { Space, SpaceChange } from './space.js'
 import type { StoredTuple } from './tuple.js'
@@ -22,7 +22,8 @@ const MAX_POINTS = 100_000
 
 interface PointRead {
   readonly index: SpaceIndex
-  readonly key: IndexKey
+  /** Encoded. */
+  readonly key: Buffer
   readonly seen: StoredTuple | undefined
 }
 
@@ -59,7 +60,7 @@ export class Transaction {
   }
 
   /** A read of one key of a unique index of `space`. */
-  sawPoint(space: Space, index: SpaceIndex, key: IndexKey, seen: StoredTuple | undefined): void {
+  sawPoint(space: Space, index: SpaceIndex, key: Buffer, seen: StoredTuple | undefined): void {
     if (!this.#isInteractive) return
     if (this.changes.length > MAX_LOOKED_THROUGH || this.#points.length > MAX_POINTS) {
       this.sawRange(space)
@@ -69,8 +70,7 @@ export class Transaction {
     const isOwn =
       seen === undefined
         ? this.changes.some(
-            ({ space: changed, before }) =>
-              changed === space && before !== undefined && index.isSameKey(index.keyOf(before), key),
+            ({ space: changed, before }) => changed === space && before !== undefined && index.isKeyOf(key, before),
           )
         : this.changes.some((change) => isSameTuple(change.after, seen))
     if (!isOwn) this.#points.push({ index, key, seen })

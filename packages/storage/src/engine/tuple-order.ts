@@ -2,12 +2,16 @@
  * The order of tuples by some of their fields, read from the stored bytes: keys of an index are the tuples themselves, so nothing
  * is decoded or kept for them. Integers and text are compared as they are; whatever is rarer is decoded.
  */
-import { decodeValue, skipValue } from '@orbweaver/iproto'
+import { compareValues } from '@orbweaver/iproto'
 import type { Arena, TupleRef } from './arena.js'
-import { compareValues } from './compare.js'
+import { fieldOffsets, skipField, uint32At, valueAt } from './tuple.js'
+import type { FieldOffsets } from './tuple.js'
 
 /** Stands for the key that is looked for, among the numbers of tuples. */
 export const PROBE: TupleRef = -1
+
+/** Where something lies among tuples that are equal in its parts: before them, one of them, behind them. */
+export type Edge = -1 | 0 | 1
 
 const NIL: Buffer = Buffer.from([0xc0])
 
@@ -19,8 +23,7 @@ export class TupleOrder {
   #bytes: Buffer = NIL
   readonly #starts: number[] = []
   #count = 0
-  /** Where the probe lies among tuples that are equal in its parts. */
-  #edge: -1 | 0 | 1 = 0
+  #edge: Edge = 0
   /** A tuple that is about to be filed: its number means the probe too. */
   #standsFor: TupleRef = PROBE
   /** Beginnings of the fields of the tuple that is compared, as far as they were looked for. */
@@ -32,7 +35,7 @@ export class TupleOrder {
   }
 
   /** Looks for an encoded array of the first parts. */
-  probeKey(encoded: Buffer, starts: readonly number[], edge: -1 | 0 | 1 = 0): void {
+  probeKey(encoded: Buffer, starts: readonly number[], edge: Edge = 0): void {
     this.#bytes = encoded
     this.#count = starts.length - 1
     for (let i = 0; i < this.#count; i++) this.#starts[i] = starts[i]!
@@ -57,7 +60,7 @@ export class TupleOrder {
     if (a === b) return 0
     if (b === PROBE || b === this.#standsFor) return this.compareToProbe(a)
     if (a === PROBE || a === this.#standsFor) return 0 - this.compareToProbe(b)
-    return this.#compareTuples(a, b)
+    return this.#compareRefs(a, b)
   }
 
   /** Negative, zero or positive, as the tuple lies before, at or behind what is looked for. */
@@ -83,7 +86,7 @@ export class TupleOrder {
         order = probeAt < 0 ? 0 : compareEncoded(NIL, 0, this.#bytes, probeAt)
       } else {
         while (known < field) {
-          offsets[known + 1] = skip(bytes, offsets[known]!, end)
+          offsets[known + 1] = skipField(bytes, offsets[known]!, end)
           known++
         }
         order =
@@ -96,34 +99,50 @@ export class TupleOrder {
     return 0 - this.#edge
   }
 
-  /** Both are tuples of the tree: as it asks when it splits. */
-  #compareTuples(a: TupleRef, b: TupleRef): number {
-    const left = this.#arena.get(a)
-    const right = this.#arena.get(b)
+  /** Two tuples by all fields. */
+  compareTuples(a: Buffer, offsetsA: FieldOffsets, b: Buffer, offsetsB: FieldOffsets): number {
     for (const field of this.#fields) {
-      const order = compareEncoded(...fieldOf(left, field), ...fieldOf(right, field))
+      const isMissingA = field + 1 >= offsetsA.length
+      const isMissingB = field + 1 >= offsetsB.length
+      const order = compareEncoded(
+        isMissingA ? NIL : a,
+        isMissingA ? 0 : offsetsA[field]!,
+        isMissingB ? NIL : b,
+        isMissingB ? 0 : offsetsB[field]!,
+      )
       if (order !== 0) return order
     }
     return 0
   }
+
+  /** Both are in the tree: as it asks when it splits. */
+  #compareRefs(a: TupleRef, b: TupleRef): number {
+    const left = this.#arena.get(a)
+    const right = this.#arena.get(b)
+    return this.compareTuples(left, fieldOffsets(left), right, fieldOffsets(right))
+  }
 }
 
-function fieldOf(tuple: Buffer, field: number): [Buffer, number] {
-  const lead = tuple[0]!
-  const size = lead < 0xa0 ? lead - 0x90 : lead === 0xdc ? tuple.readUInt16BE(1) : tuple.readUInt32BE(1)
-  if (field >= size) return [NIL, 0]
-  let at = lead < 0xa0 ? 1 : lead === 0xdc ? 3 : 5
-  for (let i = 0; i < field; i++) at = skip(tuple, at, tuple.length)
-  return [tuple, at]
-}
-
-/** As `skipValue`, at once for what is most common. */
-function skip(bytes: Buffer, at: number, end: number): number {
-  const lead = bytes[at]!
-  if (lead < 0x80 || lead >= 0xe0) return at + 1
-  if (lead >= 0xa0 && lead < 0xc0) return at + 1 + (lead & 0x1f)
-  if (lead >= 0xcc && lead <= 0xcf) return at + 1 + (1 << (lead - 0xcc))
-  return skipValue(bytes, at, end)
+/**
+ * Keys part by part, each an encoded array. Where one of them has no more parts its edge decides; two that are equal in all are
+ * ordered by their edges.
+ */
+export function compareParts(
+  a: Buffer,
+  offsetsA: FieldOffsets,
+  b: Buffer,
+  offsetsB: FieldOffsets,
+  edgeA: Edge = 0,
+  edgeB: Edge = 0,
+): number {
+  const countA = offsetsA.length - 1
+  const countB = offsetsB.length - 1
+  for (let i = 0; i < countA && i < countB; i++) {
+    const order = compareEncoded(a, offsetsA[i]!, b, offsetsB[i]!)
+    if (order !== 0) return order
+  }
+  if (countA === countB) return edgeA - edgeB
+  return countA < countB ? (edgeA === 0 ? -1 : edgeA) : edgeB === 0 ? 1 : 0 - edgeB
 }
 
 /** The order of two encoded values. */
@@ -138,7 +157,7 @@ export function compareEncoded(a: Buffer, atA: number, b: Buffer, atB: number): 
 }
 
 function decodeAt(bytes: Buffer, at: number): unknown {
-  return decodeValue(bytes, { start: at, end: skipValue(bytes, at, bytes.length) })
+  return valueAt(bytes, at, skipField(bytes, at, bytes.length))
 }
 
 function isUint(lead: number): boolean {
@@ -155,7 +174,7 @@ function compareUints(a: Buffer, atA: number, b: Buffer, atB: number): number {
 }
 
 function highOf(bytes: Buffer, at: number): number {
-  return bytes[at] === 0xcf ? uint32(bytes, at + 1) : 0
+  return bytes[at] === 0xcf ? uint32At(bytes, at + 1) : 0
 }
 
 function lowOf(bytes: Buffer, at: number): number {
@@ -163,11 +182,7 @@ function lowOf(bytes: Buffer, at: number): number {
   if (lead < 0x80) return lead
   if (lead === 0xcc) return bytes[at + 1]!
   if (lead === 0xcd) return (bytes[at + 1]! << 8) | bytes[at + 2]!
-  return uint32(bytes, lead === 0xce ? at + 1 : at + 5)
-}
-
-function uint32(bytes: Buffer, at: number): number {
-  return ((bytes[at]! << 24) | (bytes[at + 1]! << 16) | (bytes[at + 2]! << 8) | bytes[at + 3]!) >>> 0
+  return uint32At(bytes, lead === 0xce ? at + 1 : at + 5)
 }
 
 /** Text is ordered by its bytes, as in Tarantool. */

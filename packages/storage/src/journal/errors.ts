@@ -1,7 +1,7 @@
 import { OrbweaverError } from '@orbweaver/iproto'
 
 /** Why a directory of data cannot be used. */
-export type JournalFault = 'locked' | 'foreign' | 'damaged' | 'disk'
+export type JournalFault = 'locked' | 'foreign' | 'damaged' | 'version' | 'disk'
 
 /** The data directory cannot be used: nothing was changed in it. `fault` says which kind of trouble, the message what to do. */
 export class JournalError extends OrbweaverError {

@@ -3,17 +3,17 @@
  * snapshot when the journal has grown enough. The instance says what its state is and what to do with what was read.
  */
 import type { Clock } from '@orbweaver/connection'
-import type { BoxError } from '@orbweaver/iproto'
+import type { BoxError, Row } from '@orbweaver/iproto'
 import type { RowBody } from '../engine/engine.js'
 import { boxErrors } from '../errors.js'
-import type { SnapshotEnd } from '../replication/row-codec.js'
+import type { SnapshotHead, StreamFrame, Vote } from '../replication/stream-codec.js'
 import { diskTrouble, JournalError } from './errors.js'
 import type { JournalOwnerId } from './file-head.js'
 import { dataFiles, UNFINISHED } from './file-name.js'
 import type { JournalFiles } from './journal-files.js'
 import { readJournal } from './reader.js'
 import { decodeRecords } from './record.js'
-import type { JournalFrame, JournalRecord, Vote } from './record.js'
+import type { JournalRecord } from './record.js'
 import { readSnapshot, writeSnapshot } from './snapshot.js'
 import type { SnapshotView } from './snapshot.js'
 import { JournalWriter } from './writer.js'
@@ -22,9 +22,9 @@ import { JournalWriter } from './writer.js'
 export interface JournalSubject {
   /** Rows of the snapshot, slice by slice, and what it says besides; before any record. */
   loadRows(rows: readonly RowBody[]): void
-  loadEnd(end: SnapshotEnd, vote: Vote): void
+  loadHead(head: SnapshotHead, vote: Vote): void
   /** One frame of the journal: rows and promises as they were. */
-  replay(frame: JournalFrame): void
+  replay(frame: StreamFrame, header: Row): void
   /** Everything now, or undefined while that makes no sense; called in a turn of the loop of its own. */
   view(): SnapshotView | undefined
   /** Everything up to this record is on disk. */
@@ -120,6 +120,10 @@ export class Journal {
     return this.#writer?.sequence ?? 0
   }
 
+  get isDurable(): boolean {
+    return this.#writer?.isDurable ?? true
+  }
+
   /** undefined: everything appended is on disk. Rejects with BoxError 216 (executed `unknown`) while the disk refuses. */
   whenDurable(sequence?: number): Promise<void> | undefined {
     return this.#writer?.whenDurable(sequence)
@@ -181,12 +185,12 @@ export class Journal {
     let owner = wanted
     if (newest !== undefined) {
       const read = await readSnapshot(files, newest, wanted, (rows) => this.#subject.loadRows(rows))
-      this.#subject.loadEnd(read.end, read.vote)
+      this.#subject.loadHead(read.head, read.vote)
       this.#snapshot = newest.sequence
       owner = read.owner
     }
     const end = await readJournal(files, segments, this.#snapshot, owner, (block) => {
-      for (const frame of decodeRecords(block.payload)) this.#subject.replay(frame)
+      for (const { frame, header } of decodeRecords(block.payload)) this.#subject.replay(frame, header)
     })
     owner ??= end.owner ?? { uuid: newUuid(), number }
     this.#owner = owner

@@ -4,8 +4,10 @@
  */
 import { FrameWriter } from '@orbweaver/iproto'
 import type { RowBody } from '../engine/engine.js'
-import { encodeSnapshotEnd, encodeSnapshotRow } from '../replication/row-codec.js'
-import type { SnapshotEnd } from '../replication/row-codec.js'
+import { encodeSnapshotEnd, encodeSnapshotHead, encodeSnapshotRow, encodeVote } from '../replication/stream-codec.js'
+import type { SnapshotHead, Vote } from '../replication/stream-codec.js'
+import type { Promotion } from '../replication/transaction.js'
+import type { Vclock } from '../replication/vclock.js'
 import { announcedBytes, BLOCK_HEADER_BYTES, blockAt, blockHeader } from './block.js'
 import { JournalError } from './errors.js'
 import { fileHead, readFileHead } from './file-head.js'
@@ -13,8 +15,7 @@ import type { JournalOwnerId } from './file-head.js'
 import { dataFileName, UNFINISHED } from './file-name.js'
 import type { DataFile } from './file-name.js'
 import type { JournalFile, JournalFiles } from './journal-files.js'
-import { decodeRecords, encodeVote } from './record.js'
-import type { Vote } from './record.js'
+import { decodeRecords } from './record.js'
 import { refuseOthers } from './reader.js'
 
 /** Bytes of rows between two pauses: a slice takes about a millisecond. */
@@ -23,7 +24,7 @@ const SLICE_BYTES = 256 * 1024
 /** Everything of an instance at one moment; `rows` are read later and do not change meanwhile. */
 export interface SnapshotView {
   readonly rows: Iterable<RowBody>
-  readonly end: SnapshotEnd
+  readonly head: SnapshotHead
   readonly vote: Vote
 }
 
@@ -64,6 +65,8 @@ async function writeBlocks(
   await file.write(head, 0)
   let position = head.reduce((bytes, chunk) => bytes + chunk.length, 0)
   const writer = new FrameWriter({ slabBytes: SLICE_BYTES + 64 * 1024 })
+  encodeVote(writer, view.vote)
+  encodeSnapshotHead(writer, view.head)
   let count = 0
   const writeSlice = async (): Promise<void> => {
     const chunks = writer.take()
@@ -79,9 +82,8 @@ async function writeBlocks(
     await writeSlice()
     if (isStopped()) return undefined
   }
-  encodeVote(writer, view.vote)
-  encodeSnapshotEnd(writer, view.end)
-  count += 2
+  encodeSnapshotEnd(writer, view.head)
+  count++
   await writeSlice()
   return isStopped() ? undefined : position
 }
@@ -96,14 +98,15 @@ export async function readSnapshot(
   file: DataFile,
   owner: JournalOwnerId | undefined,
   take: (rows: readonly RowBody[]) => void,
-): Promise<{ end: SnapshotEnd; vote: Vote; owner: JournalOwnerId; bytes: number }> {
+): Promise<{ head: SnapshotHead; vote: Vote; owner: JournalOwnerId; bytes: number }> {
   const path = `${files.place}/${file.name}`
   let found: JournalOwnerId | undefined
   let vote: Vote | undefined
-  let end: SnapshotEnd | undefined
+  const promotions: Promotion[] = []
+  let vclock: Vclock | undefined
   let position = 0
   const size = await files.size(file.name)
-  while (position < size && end === undefined) {
+  while (position < size && vclock === undefined) {
     const header = await files.read(file.name, position, BLOCK_HEADER_BYTES)
     const length = announcedBytes(header, 0) ?? 0
     const bytes = await files.read(file.name, position, BLOCK_HEADER_BYTES + length)
@@ -120,15 +123,15 @@ export async function readSnapshot(
       continue
     }
     const rows: RowBody[] = []
-    for (const frame of decodeRecords(block.payload)) {
-      if (frame.is === 'snapshotRow') rows.push(frame.row)
+    for (const { frame } of decodeRecords(block.payload)) {
+      if (frame.is === 'row') rows.push(frame.row)
+      else if (frame.is === 'promotion') promotions.push(frame.promotion)
       else if (frame.is === 'vote') ({ vote } = frame)
-      else if (frame.is === 'snapshotEnd') ({ end } = frame)
-      else throw new JournalError('damaged', `${path} holds something that belongs in no snapshot ('${frame.is}')`)
+      else if (frame.is === 'position') ({ vclock } = frame)
     }
     take(rows)
   }
-  if (end === undefined || vote === undefined || found === undefined)
+  if (vclock === undefined || vote === undefined || found === undefined)
     throw new JournalError('damaged', `${path} has no end: restore the directory from a copy, or empty it`)
-  return { end, vote, owner: found, bytes: position }
+  return { head: { vclock, promotions }, vote, owner: found, bytes: position }
 }

@@ -144,6 +144,11 @@ export class JournalWriter {
     this.#start()
   }
 
+  /** Nothing waits for the disk. */
+  get isDurable(): boolean {
+    return this.#sequence <= this.#durable
+  }
+
   /** undefined: everything up to `sequence` is on disk. Rejects with BoxError 216 (executed `unknown`) when it cannot be written now. */
   whenDurable(sequence: number = this.#sequence): Promise<void> | undefined {
     if (sequence <= this.#durable) return undefined

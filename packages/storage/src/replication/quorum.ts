@@ -39,9 +39,14 @@ export class Quorum {
     return this.#waiters.length
   }
 
+  /** Whether there is nothing to wait for. */
+  has(lsn: number): boolean {
+    return this.#needed <= 1 || lsn <= this.#confirmed
+  }
+
   /** undefined: nothing to wait for. Rejects with BoxError 216 (executed `unknown`) after the timeout. */
   wait(lsn: number): Promise<void> | undefined {
-    if (this.#needed <= 1 || lsn <= this.#confirmed) return undefined
+    if (this.has(lsn)) return undefined
     return new Promise((resolve, reject) => {
       this.#waiters.push({ lsn, deadline: this.#clock.now() + this.#timeoutMs, resolve, reject })
       this.#cancelTimer ??= this.#clock.schedule(this.#timeoutMs, () => this.#expire())

@@ -1,62 +1,41 @@
 /*
- * One instance among its peers: own transactions into the log and out through relays, theirs in through appliers, and the role
+ * One instance among its peers: own transactions into the log and out through relays, theirs in through upstreams, and the role
  * that says who may write. Instances without peers use it alone: they are writable from the start.
  */
-import { connect } from '@orbweaver/connection'
-import type { Address, Credential, Environment } from '@orbweaver/connection'
-import { BoxError, ErrorCode, InvalidArgumentError } from '@orbweaver/iproto'
+import type { Environment } from '@orbweaver/connection'
+import { FrameWriter, InvalidArgumentError, RequestType } from '@orbweaver/iproto'
+import type { BoxError, Row } from '@orbweaver/iproto'
 import type { ClientSession, InboundFrame } from '@orbweaver/server'
-import { BodyReader, Key, RequestType } from '@orbweaver/iproto'
 import type { Engine, RowBody } from '../engine/engine.js'
 import type { Restoration } from '../engine/restoration.js'
 import { boxErrors } from '../errors.js'
+import type { JournalOwnerId } from '../journal/file-head.js'
 import { Journal } from '../journal/journal.js'
 import type { JournalInfo, JournalOptions, JournalSubject } from '../journal/journal.js'
-import type { JournalOwnerId } from '../journal/file-head.js'
-import type { JournalFrame, JournalRecord, Vote } from '../journal/record.js'
+import type { JournalRecord } from '../journal/record.js'
 import type { SnapshotView } from '../journal/snapshot.js'
-import { Applier } from './applier.js'
-import type { ApplierTarget, LinkState } from './applier.js'
+import type { LinkInfo } from './applier.js'
+import type { History } from './history.js'
+import { JournalReplay } from './journal-replay.js'
+import type { InstanceIdentity, ReplicationOptions } from './options.js'
+import { encodePromiseAnswer, readPromiseRequest } from './promise-request.js'
+import type { PromiseAnswer } from './promise-request.js'
+import { Promoter } from './promoter.js'
+import type { Candidate } from './promoter.js'
 import { Quorum } from './quorum.js'
-import { Relay } from './relay.js'
 import type { RelaySource } from './relay.js'
-import { accepts, follow, INITIAL_ROLE, promise, promisesNeeded, stepDown } from './role.js'
+import { Relays } from './relays.js'
+import { ReplicaState } from './replica-state.js'
+import { counts, follow, INITIAL_ROLE, MAX_TERM, promise, stepDown } from './role.js'
 import type { RoleState } from './role.js'
-import { decodeSubscribe } from './row-codec.js'
-import type { SnapshotEnd, Subscription } from './row-codec.js'
 import { RowLog } from './row-log.js'
-import type { LoggedTransaction, Promotion } from './row-log.js'
-import { advanced, covers, joined, lsnOf, readVclock } from './vclock.js'
+import { NO_UUID } from './stream-codec.js'
+import type { SnapshotHead, StreamFrame, Vote } from './stream-codec.js'
+import type { Promotion, RowTransaction } from './transaction.js'
+import { Upstreams } from './upstreams.js'
+import type { Receiver } from './upstreams.js'
+import { lsnOf } from './vclock.js'
 import type { Vclock } from './vclock.js'
-
-/** An instance of the same replicaset. */
-export interface PeerDefinition {
-  /** Its number in the replicaset, from 1: the same on every instance. */
-  readonly number: number
-  readonly uuid: string
-  readonly address: Address
-}
-
-export interface ReplicationOptions {
-  /** This instance's number, from 1. */
-  readonly number: number
-  readonly peers: readonly PeerDefinition[]
-  /** How this instance logs in at its peers. */
-  readonly credential?: Credential
-  /** Instances that must have a write before it is acknowledged, this one included. Default 1. */
-  readonly quorum?: number
-  /** How long a write waits for them. Default 5,000. */
-  readonly quorumTimeoutMs?: number
-}
-
-/** The service peers call on each other before a promotion. */
-export const PROMISE_FUNCTION = 'orbweaver.replication.promise'
-
-const HEARTBEAT_MS = 1_000
-const PROMISE_TIMEOUT_MS = 1_000
-const SYNC_POLL_MS = 5
-/** Promotions remembered, to recognise rows that are not part of history. */
-const MAX_PROMOTIONS = 256
 
 export type InstanceStatus = 'running' | 'loading'
 
@@ -68,57 +47,52 @@ interface Undurable {
   readonly end: number
 }
 
-export class Replication implements ApplierTarget, RelaySource, JournalSubject {
+export interface ReplicationParts {
+  readonly engine: Engine
+  readonly options: ReplicationOptions
+  readonly identity: InstanceIdentity
+  readonly environment: Environment
+  readonly onRoleChange: () => void
+  /** Absent: what is in memory counts as safe. */
+  readonly journal: Omit<JournalOptions, 'clock'> | undefined
+}
+
+export class Replication implements RelaySource, JournalSubject, Candidate, Receiver {
   readonly log: RowLog = new RowLog()
-  readonly #options: ReplicationOptions
-  readonly #engine: Engine
-  readonly #environment: Environment
+  readonly #parts: ReplicationParts
+  readonly #state: ReplicaState
   readonly #quorum: Quorum
-  readonly #onRoleChange: () => void
-  readonly #relays = new Map<ClientSession, Relay>()
-  #appliers: Applier[] = []
-  #vclock: Vclock = new Map()
-  #role: RoleState = INITIAL_ROLE
-  #promotions: Promotion[] = []
-  #status: InstanceStatus = 'running'
-  /** Came up with nothing of its own: until it has what the others have, it must not be read. */
-  #isCatchingUp = false
-  #isPumpQueued = false
-  #cancelHeartbeat: (() => void) | undefined
-  #isPromoting = false
-  #isStopped = false
-  #positionWaiters: { target: Vclock; resolve: () => void }[] = []
-  /** Without one, what is in memory counts as safe. */
+  readonly #relays: Relays
+  readonly #upstreams: Upstreams
+  readonly #promoter: Promoter
+  readonly #replay: JournalReplay
   readonly #journal: Journal | undefined
+  #status: InstanceStatus = 'running'
   #undurable: Undurable[] = []
   #durableVclock: Vclock = new Map()
-  #divergedTerm = 0
-  /** Rows of the transaction that is being read back. */
-  #replayed: RowBody[] = []
 
-  constructor(
-    engine: Engine,
-    options: ReplicationOptions,
-    environment: Environment,
-    onRoleChange: () => void,
-    journal?: Omit<JournalOptions, 'clock'>,
-  ) {
-    this.#engine = engine
-    this.#options = options
-    this.#environment = environment
-    this.#onRoleChange = onRoleChange
-    this.#quorum = new Quorum({
-      clock: environment.clock,
-      needed: options.quorum ?? 1,
-      timeoutMs: options.quorumTimeoutMs ?? 5_000,
+  constructor(parts: ReplicationParts) {
+    this.#parts = parts
+    const { engine, options, identity, environment } = parts
+    const { number, peers, quorum = 1 } = options
+    const { clock } = environment
+    const isAlone = peers.length === 0
+    this.#state = new ReplicaState(number)
+    this.#quorum = new Quorum({ clock, needed: quorum, timeoutMs: options.quorumTimeoutMs ?? 5_000 })
+    this.#relays = new Relays({
+      source: this,
+      numbers: new Map(peers.map((peer) => [peer.uuid, peer.number])),
+      onHeard: (peer, vclock, term) => this.#heard(peer, vclock, term),
     })
+    this.#upstreams = new Upstreams({ options, identity, environment, state: this.#state, receiver: this })
+    this.#promoter = new Promoter({ number, peers, credential: options.credential, quorum, environment }, this)
+    this.#replay = new JournalReplay({ engine, state: this.#state, log: this.log, isAlone })
     engine.onCommit = (rows, localRows) => this.#committed(rows, localRows)
-    if (journal !== undefined) {
-      this.#journal = new Journal({ ...journal, clock: environment.clock }, this)
+    if (parts.journal !== undefined) {
+      this.#journal = new Journal({ ...parts.journal, clock }, this)
       this.#status = 'loading'
     }
-    this.#isCatchingUp = options.peers.length > 0
-    if (options.peers.length === 0) this.#role = { ...INITIAL_ROLE, leader: options.number, isWritable: true }
+    if (isAlone) this.#state.role = { ...INITIAL_ROLE, leader: number, isWritable: true }
   }
 
   /**
@@ -127,11 +101,11 @@ export class Replication implements ApplierTarget, RelaySource, JournalSubject {
    */
   async open(uuid: string | undefined, newUuid: () => string): Promise<JournalOwnerId | undefined> {
     if (this.#journal === undefined || this.#journal.isOpen) return undefined
-    const owner = await this.#journal.open({ uuid, number: this.#options.number }, newUuid)
+    const owner = await this.#journal.open({ uuid, number: this.number }, newUuid)
     this.log.reveal()
-    this.#durableVclock = this.#vclock
-    this.#quorum.reset(lsnOf(this.#vclock, this.#options.number))
-    this.#engine.onRestored()
+    this.#durableVclock = this.vclock
+    this.#quorum.reset(lsnOf(this.vclock, this.number))
+    this.#parts.engine.onRestored()
     this.#setStatus('running')
     return owner
   }
@@ -140,29 +114,69 @@ export class Replication implements ApplierTarget, RelaySource, JournalSubject {
   start(): void {
     if (this.#journal?.isOpen === false)
       throw new InvalidArgumentError('A durable storage reads its directory first: await open() before start()')
-    if (this.#options.peers.length === 0) return
-    if (this.#vclock.size > 0) {
-      this.#isCatchingUp = false
-      this.#onRoleChange()
-    }
-    this.#appliers = this.#options.peers.map(
-      ({ number, address }) =>
-        new Applier({ number, address, credential: this.#options.credential }, this, this.#environment),
-    )
-    this.#beat()
+    if (this.#parts.options.peers.length === 0) return
+    if (this.vclock.size > 0) this.#upstreams.caughtUp()
+    this.#upstreams.start()
+    this.#relays.start()
   }
 
   stop(): void {
-    this.#isStopped = true
-    this.#cancelHeartbeat?.()
-    for (const applier of this.#appliers) applier.stop()
+    this.#upstreams.stop()
     this.#quorum.fail(boxErrors.quorumTimeout())
-    this.#relays.clear()
+    this.#relays.stop()
   }
 
   /** Writes what is not on disk yet, and gives the directory back. */
   async close(): Promise<void> {
     await this.#journal?.close()
+  }
+
+  // ---- where it stands ----------------------------------------------------------------------------------------------
+
+  get number(): number {
+    return this.#state.self
+  }
+
+  get replicasetUuid(): string {
+    return this.#parts.identity.replicasetUuid ?? NO_UUID
+  }
+
+  get clock(): Environment['clock'] {
+    return this.#parts.environment.clock
+  }
+
+  get role(): RoleState {
+    return this.#state.role
+  }
+
+  get history(): History {
+    return this.#state.history
+  }
+
+  get vclock(): Vclock {
+    return this.#state.vclock
+  }
+
+  get term(): number {
+    return this.role.term
+  }
+
+  get leader(): number {
+    return this.role.leader
+  }
+
+  get isWritable(): boolean {
+    return this.role.isWritable && this.#status === 'running'
+  }
+
+  /** `loading` also while it has not yet what the others have. */
+  get status(): InstanceStatus {
+    return this.#upstreams.isCatchingUp ? 'loading' : this.#status
+  }
+
+  /** Its state is being read: nothing can be answered. */
+  get isLoading(): boolean {
+    return this.#status === 'loading'
   }
 
   /** Why no write may be made now, whoever is the master. */
@@ -181,264 +195,169 @@ export class Replication implements ApplierTarget, RelaySource, JournalSubject {
 
   /** What would still be here after a restart. */
   get durableVclock(): Vclock {
-    return this.#journal === undefined ? this.#vclock : this.#durableVclock
-  }
-
-  get vclock(): Vclock {
-    return this.#vclock
-  }
-
-  get term(): number {
-    return this.#role.term
-  }
-
-  get leader(): number {
-    return this.#role.leader
-  }
-
-  get isWritable(): boolean {
-    return this.#role.isWritable && this.#status === 'running'
-  }
-
-  /** `loading` also while it has not yet what the others have. */
-  get status(): InstanceStatus {
-    return this.#isCatchingUp ? 'loading' : this.#status
-  }
-
-  /** Its state is being read or replaced: nothing can be answered. */
-  get isLoading(): boolean {
-    return this.#status === 'loading'
-  }
-
-  get promotions(): readonly Promotion[] {
-    return this.#promotions
+    return this.#journal === undefined ? this.vclock : this.#durableVclock
   }
 
   /** The links to the peers, by their numbers. */
-  get links(): ReadonlyMap<number, LinkState> {
-    return new Map(this.#appliers.map((applier) => [applier.peer, applier.state]))
-  }
-
-  /** undefined when everything written here is where it has to be. */
-  whenCommitted(): Promise<void> | undefined {
-    const onDisk = this.#journal?.whenDurable()
-    const elsewhere = this.#quorum.wait(lsnOf(this.#vclock, this.#options.number))
-    if (onDisk === undefined) return elsewhere
-    return elsewhere === undefined ? onDisk : Promise.all([onDisk, elsewhere]).then(() => undefined)
+  get links(): ReadonlyMap<number, LinkInfo> {
+    return this.#upstreams.links
   }
 
   /** Numbers of the instances that read rows here now. */
   get followers(): ReadonlySet<number> {
-    return new Set([...this.#relays.values()].map((relay) => relay.replicaId))
+    return this.#relays.followers
+  }
+
+  /** Everything written here is where it has to be. */
+  get isCommitted(): boolean {
+    return (this.#journal?.isDurable ?? true) && this.#quorum.has(lsnOf(this.vclock, this.number))
+  }
+
+  /** undefined when `isCommitted`. */
+  whenCommitted(): Promise<void> | undefined {
+    const onDisk = this.#journal?.whenDurable()
+    const elsewhere = this.#quorum.wait(lsnOf(this.vclock, this.number))
+    if (onDisk === undefined) return elsewhere
+    return elsewhere === undefined ? onDisk : Promise.all([onDisk, elsewhere]).then(() => undefined)
+  }
+
+  whenDurable(): Promise<void> | undefined {
+    return this.#journal?.whenDurable()
   }
 
   /** Whether every other instance, `except` some by their numbers, has everything that is here, within the time. */
-  async synced(timeoutMs: number, except: ReadonlySet<number> = new Set<number>()): Promise<boolean> {
-    const target = this.#vclock
-    const deadline = this.#environment.clock.now() + timeoutMs
-    const isSynced = (): boolean =>
-      this.#options.peers.every(
-        ({ number }) =>
-          except.has(number) ||
-          [...this.#relays.values()].some((relay) => relay.replicaId === number && covers(relay.acknowledged, target)),
-      )
-    while (!isSynced()) {
-      const left = deadline - this.#environment.clock.now()
-      if (left <= 0) return false
-      await new Promise<void>((resolve) => this.#environment.clock.schedule(Math.min(left, SYNC_POLL_MS), resolve))
-    }
-    return true
+  synced(timeoutMs: number, except: ReadonlySet<number> = new Set<number>()): Promise<boolean> {
+    const others = this.#parts.options.peers.map(({ number }) => number).filter((number) => !except.has(number))
+    return this.#relays.synced(others, this.vclock, timeoutMs)
   }
 
+  // ---- the role -----------------------------------------------------------------------------------------------------
+
   /**
-   * Becomes the master: asks the others to promise a new term, takes over what they have, and writes the promotion.
-   * Promoting the master again is harmless.
-   * @throws BoxError 1 when too few answer or a newer candidate is at work, 78 when their rows do not arrive in time
+   * Becomes the master. One that is the master already makes sure that it still is: under a quorum the others must say so. Without
+   * one (`quorum: 1`) its own word is enough, and two that cannot reach each other may both be masters: when they meet, the later
+   * term stays (of one term, the higher number), and what the other one wrote alone is given up.
+   * @throws BoxError 1 when too few answer (it names the others and why) or a newer candidate is at work, 78 when rows of the others do
+   * not arrive in time, 216 when the promotion is not on disk in time
    */
-  async promote(options: { timeout?: number } = {}): Promise<void> {
-    if (this.isWritable) return
-    if (this.#isPromoting) throw boxErrors.illegalParams('A promotion of this instance is under way')
-    this.#isPromoting = true
-    try {
-      await this.#promote(this.#environment.clock.now() + (options.timeout ?? 10_000))
-    } finally {
-      this.#isPromoting = false
-    }
+  promote(options: { timeout?: number } = {}): Promise<void> {
+    return this.#promoter.promote(options)
   }
 
   /** Stops taking writes. */
   demote(): void {
-    this.#setRole(stepDown(this.#role))
+    this.#setRole(stepDown(this.role))
   }
 
   /** The answer to a candidate: this instance takes older rows from nobody else any more. @throws BoxError 1 */
-  promise(term: number, candidate: number): { vclock: Vclock; term: number } {
-    const next = promise(this.#role, term, candidate)
+  promise(term: number, candidate: number): PromiseAnswer {
+    const isOther = this.#parts.options.peers.some(({ number }) => number === candidate)
+    if (!isOther || !Number.isInteger(term) || term < 1 || term > MAX_TERM)
+      throw boxErrors.illegalParams(`Nothing can be promised for term ${term} of instance ${candidate}`)
+    const next = promise(this.role, term, candidate)
     if (next === undefined) {
+      const { promised, promisedTo } = this.role
       throw boxErrors.illegalParams(
-        `Term ${this.#role.promised} was promised to instance ${this.#role.promisedTo}, term ${term} of instance ${candidate} comes too late`,
-        { term: this.#role.term },
+        `Term ${promised} was promised to instance ${promisedTo}, term ${term} of instance ${candidate} comes too late`,
+        { term: promised },
       )
     }
-    this.#promised(next)
-    return { vclock: this.#vclock, term: this.#role.term }
+    this.promised(next)
+    return { vclock: this.vclock, term: this.term, leader: this.leader }
+  }
+
+  /** A promise must outlive this process: it is in the journal before anybody is told. */
+  promised(next: RoleState): void {
+    const { promised, promisedTo } = this.role
+    this.#setRole(next)
+    if (next.promised !== promised || next.promisedTo !== promisedTo) this.#record({ vote: this.#state.vote })
+  }
+
+  becomeMaster(term: number): void {
+    const leader = this.number
+    const promotion: Promotion = { term, leader, lsn: lsnOf(this.vclock, leader) + 1, vclock: this.vclock }
+    this.#append(this.#ownTransaction([], promotion))
   }
 
   // ---- relays: others read here -------------------------------------------------------------------------------------
 
-  subscribe(session: ClientSession, frame: InboundFrame): void {
+  /**
+   * Answers what only peers ask: JOIN, SUBSCRIBE, VOTE.
+   * @throws BoxError 1, 62, 63, 116
+   */
+  serve(session: ClientSession, frame: InboundFrame): void | Promise<void> {
     if (this.#status !== 'running') throw boxErrors.loading()
-    const subscription = decodeSubscribe(frame.body)
-    if (
-      subscription.replicaId === this.#options.number ||
-      !this.#options.peers.some((peer) => peer.number === subscription.replicaId)
-    ) {
-      throw boxErrors.illegalParams(`Instance number ${subscription.replicaId} is not one of this replicaset's others`)
-    }
-    this.#relays.set(session, new Relay(this, session, subscription))
-    this.#heard(subscription.replicaId, subscription.vclock, subscription.term)
+    if (frame.type === RequestType.vote) return this.#vote(session, frame)
+    this.#relays.subscribe(session, frame)
+    return undefined
   }
 
   /** Whether `session` is a subscriber; if so, its frame was an acknowledgement. */
   acknowledge(session: ClientSession, frame: InboundFrame): boolean {
-    const relay = this.#relays.get(session)
-    if (relay === undefined) return false
-    if (frame.type === RequestType.ok) {
-      const body = new BodyReader(frame.body)
-      relay.acknowledged = readVclock(body.value(Key.vclock))
-      this.#heard(relay.replicaId, relay.acknowledged, body.uint(Key.term) ?? 0)
-    }
-    return true
+    return this.#relays.acknowledge(session, frame)
   }
 
   drained(session: ClientSession): void {
-    this.#relays.get(session)?.drained()
+    this.#relays.drained(session)
   }
 
   sessionClosed(session: ClientSession): void {
-    this.#relays.delete(session)
+    this.#relays.sessionClosed(session)
   }
 
   snapshot(): Iterator<RowBody> {
-    return this.#engine.snapshot()
+    return this.#parts.engine.snapshot()
   }
 
-  soon(task: () => void): void {
-    this.#environment.clock.soon(() => {
-      if (!this.#isStopped) task()
-    })
-  }
+  // ---- upstreams: what the others have ------------------------------------------------------------------------------
 
-  // ---- appliers: what the others have -------------------------------------------------------------------------------
-
-  subscription(): Subscription {
-    return { replicaId: this.#options.number, vclock: this.durableVclock, term: this.#role.term }
-  }
-
-  transaction(transaction: LoggedTransaction, peer: number): void {
-    const { origin, lsn, promotion } = transaction
-    const known = lsnOf(this.#vclock, origin)
-    if (lsn <= known) return
-    const refusal = this.#journal?.refusal
-    if (refusal !== undefined) throw refusal
-    if (!accepts(this.#role, transaction.term, peer, this.#options.number)) {
-      throw new InvalidArgumentError(
-        `Rows of term ${transaction.term} come too late: term ${this.#role.promised} was promised`,
-      )
-    }
-    if (lsn !== known + 1)
-      throw new InvalidArgumentError(`Transaction ${lsn} of instance ${origin} follows ${known}: some are missing`)
-    if (promotion !== undefined && !covers(promotion.vclock, this.#vclock)) {
-      // This instance has rows the new master never had: they are not part of history, its state is replaced.
-      this.#diverged(promotion.term)
-      throw new InvalidArgumentError(`Instance ${origin} was promoted without some of this instance's rows`)
-    }
-    this.#engine.applyRows(transaction.rows)
+  receive(transaction: RowTransaction): void {
+    this.#parts.engine.applyRows(transaction.rows)
     this.#append(transaction)
-    if (promotion !== undefined) this.#follow(promotion, origin)
   }
 
-  takeOver(state: Restoration, end: SnapshotEnd): void {
-    const needed = Math.max(this.#role.term, this.#divergedTerm)
-    if (end.term < needed) throw new InvalidArgumentError(`A snapshot of term ${end.term} is older than term ${needed}`)
-    if (this.#status === 'running' && covers(this.#vclock, end.vclock) && end.term <= this.#role.term) return
-    this.#setStatus('loading')
+  replace(state: Restoration, head: SnapshotHead): void {
     this.#quorum.fail(boxErrors.quorumTimeout())
-    this.#engine.restore(state)
-    this.log.clear()
-    this.#vclock = end.vclock
-    this.#quorum.reset(lsnOf(end.vclock, this.#options.number))
-    this.#promotions = [...end.promotions]
-    const { term, leader } = end
-    if (term > this.#role.term)
-      this.#role = { ...follow(this.#role, term, leader, this.#options.number), isWritable: false }
+    this.#parts.engine.restore(state)
+    const role = this.#state.replace(head)
+    this.log.clear(head.vclock)
+    this.#quorum.reset(lsnOf(head.vclock, this.number))
     if (this.#journal !== undefined) {
       this.#undurable = []
       this.#durableVclock = new Map()
       this.#journal.replaced()
-      this.#record({ vote: this.#vote })
     }
-    this.#setStatus('running')
-    // Relays of this instance continue from a snapshot of their own.
-    this.#pump()
-    this.#positionReached()
+    this.#setRole(role)
+    this.#record({ vote: this.#state.vote })
+    this.#relays.restart()
+    this.#moved()
+  }
+
+  pump(): void {
+    this.#relays.pump()
+  }
+
+  readabilityChanged(): void {
+    this.#parts.onRoleChange()
   }
 
   // ---- the journal: what was here before ----------------------------------------------------------------------------
 
   loadRows(rows: readonly RowBody[]): void {
-    this.#engine.load(rows)
+    this.#replay.rows(rows)
   }
 
-  loadEnd({ vclock, term, leader, promotions }: SnapshotEnd, vote: Vote): void {
-    this.#vclock = vclock
-    this.#promotions = [...promotions]
-    this.#role = { ...this.#role, term, leader, promised: vote.term, promisedTo: vote.candidate }
+  loadHead(head: SnapshotHead, vote: Vote): void {
+    this.#replay.snapshot(head, vote)
   }
 
-  replay(frame: JournalFrame): void {
-    switch (frame.is) {
-      case 'vote':
-        this.#role = { ...this.#role, promised: frame.vote.term, promisedTo: frame.vote.candidate }
-        return
-      case 'snapshotRow': // a row of a local space
-        this.#engine.load([frame.row])
-        return
-      case 'row':
-        if (frame.row !== undefined) this.#replayed.push(frame.row)
-        if (frame.isLast) this.#replayTransaction({ ...frame.place, rows: this.#replayed })
-        return
-      case 'position':
-      case 'snapshotStart':
-      case 'snapshotEnd':
-        throw new InvalidArgumentError(`A journal holds no frame of kind '${frame.is}'`)
-    }
-  }
-
-  #replayTransaction(transaction: LoggedTransaction): void {
-    this.#replayed = []
-    this.#engine.load(transaction.rows)
-    this.#advance(transaction)
-    const { promotion, origin } = transaction
-    if (promotion === undefined) return
-    this.#promotions.push(promotion)
-    if (this.#promotions.length > MAX_PROMOTIONS) this.#promotions.shift()
-    // Whoever was the master must be promoted again: others may have gone on in the meantime. One that is alone may write.
-    this.#role = { ...follow(this.#role, promotion.term, origin, this.#options.number), isWritable: this.#isAlone }
-  }
-
-  get #isAlone(): boolean {
-    return this.#options.peers.length === 0
+  replay(frame: StreamFrame, header: Row): void {
+    this.#replay.frame(frame, header)
   }
 
   view(): SnapshotView | undefined {
     if (this.#status !== 'running') return undefined
-    const { term, leader } = this.#role
-    return {
-      rows: this.#engine.snapshot({ withLocal: true }),
-      end: { vclock: this.#vclock, term, leader, promotions: [...this.#promotions] },
-      vote: this.#vote,
-    }
+    return { rows: this.#parts.engine.snapshot({ withLocal: true }), head: this.#state.head, vote: this.#state.vote }
   }
 
   durable(sequence: number): void {
@@ -449,46 +368,30 @@ export class Replication implements ApplierTarget, RelaySource, JournalSubject {
     this.#undurable.splice(0, done)
     this.#durableVclock = last.vclock
     this.log.reveal(last.end)
-    this.#pump()
-    for (const applier of this.#appliers) applier.acknowledge()
+    this.#relays.pump()
+    this.#upstreams.acknowledge()
   }
 
-  linkChanged(peer: number): void {
-    const applier = this.#appliers.find((candidate) => candidate.peer === peer)
-    if (applier?.state.name === 'follow') this.#pump()
-    this.#lookWhetherCaughtUp()
-  }
-
-  // ---- inside -------------------------------------------------------------------------------------------------------
+  // ---- inside: rows -------------------------------------------------------------------------------------------------
 
   #committed(rows: readonly RowBody[], localRows: readonly RowBody[]): void {
-    if (rows.length > 0) this.#own(rows, undefined, localRows)
+    if (rows.length > 0) this.#append(this.#ownTransaction(rows, undefined), localRows)
     else if (localRows.length > 0) this.#record({ localRows })
   }
 
-  #own(rows: readonly RowBody[], promotion: Promotion | undefined, localRows: readonly RowBody[] = []): void {
-    const { number } = this.#options
-    const transaction: LoggedTransaction = {
-      origin: number,
-      lsn: lsnOf(this.#vclock, number) + 1,
-      term: promotion?.term ?? this.#role.term,
-      timestamp: this.#environment.clock.wallNow(),
-      rows,
-      promotion,
-    }
-    this.#append(transaction, localRows)
+  #ownTransaction(rows: readonly RowBody[], promotion: Promotion | undefined): RowTransaction {
+    const lsn = lsnOf(this.vclock, this.number) + 1
+    return { origin: this.number, lsn, timestamp: this.clock.wallNow(), rows, promotion }
   }
 
-  #append(transaction: LoggedTransaction, localRows: readonly RowBody[] = []): void {
-    this.#advance(transaction)
-    this.#record({ transaction, localRows })
-    this.#pump()
-    this.#positionReached()
-  }
-
-  #advance(transaction: LoggedTransaction): void {
-    if (this.#options.peers.length > 0) this.log.append(transaction, this.#vclock)
-    this.#vclock = advanced(this.#vclock, transaction.origin, transaction.lsn)
+  #append(transaction: RowTransaction, localRows: readonly RowBody[] = []): void {
+    const { promotion } = transaction
+    const leaderBefore = this.leader
+    this.#state.take(transaction)
+    if (this.#parts.options.peers.length > 0) this.log.append(transaction, leaderBefore)
+    this.#record({ transaction, leaderBefore, localRows })
+    if (promotion !== undefined) this.#setRole(follow(this.role, promotion, this.number))
+    this.#moved()
   }
 
   #record(record: JournalRecord): void {
@@ -497,175 +400,43 @@ export class Replication implements ApplierTarget, RelaySource, JournalSubject {
       return
     }
     this.#journal.append(record)
-    this.#undurable.push({ sequence: this.#journal.sequence, vclock: this.#vclock, end: this.log.end })
+    this.#undurable.push({ sequence: this.#journal.sequence, vclock: this.vclock, end: this.log.end })
   }
 
-  get #vote(): Vote {
-    return { term: this.#role.promised, candidate: this.#role.promisedTo }
+  #moved(): void {
+    this.#relays.pump()
+    this.#upstreams.lookWhetherCaughtUp()
+    this.#promoter.arrived()
   }
 
-  /** A promise must outlive this process: it is in the journal before anybody is told. */
-  #promised(next: RoleState): void {
-    const isNew = next.promised !== this.#role.promised || next.promisedTo !== this.#role.promisedTo
-    this.#setRole(next)
-    if (isNew) this.#record({ vote: this.#vote })
-  }
-
-  #follow(promotion: Promotion, leader: number): void {
-    this.#promotions.push(promotion)
-    if (this.#promotions.length > MAX_PROMOTIONS) this.#promotions.shift()
-    this.#setRole(follow(this.#role, promotion.term, leader, this.#options.number))
-  }
+  // ---- inside: the role ---------------------------------------------------------------------------------------------
 
   #setRole(next: RoleState): void {
-    const before = this.#role
-    this.#role = next
-    // A master is what the others catch up with.
-    if (next.isWritable) this.#isCatchingUp = false
+    const before = this.role
+    this.#state.role = next
+    if (next.isWritable) this.#upstreams.caughtUp()
     if (before.isWritable !== next.isWritable || before.term !== next.term || before.leader !== next.leader)
-      this.#onRoleChange()
+      this.#parts.onRoleChange()
   }
 
   #setStatus(status: InstanceStatus): void {
     this.#status = status
-    this.#onRoleChange()
+    this.#parts.onRoleChange()
   }
 
-  /** Relays send in `soon`, so that everything of one turn leaves together. */
-  #pump(): void {
-    if (this.#isPumpQueued || this.#relays.size === 0) return
-    this.#isPumpQueued = true
-    this.#environment.clock.soon(() => {
-      this.#isPumpQueued = false
-      for (const relay of this.#relays.values()) relay.pump()
-    })
+  /** A promise counts when it is on disk. It waits for no quorum: that of a deposed master will never come. */
+  async #vote(session: ClientSession, frame: InboundFrame): Promise<void> {
+    const { term, candidate } = readPromiseRequest(frame.body)
+    const answer = this.promise(term, candidate)
+    await this.whenDurable()
+    const writer = new FrameWriter({ slabBytes: 1024 })
+    encodePromiseAnswer(writer, [frame.syncHigh, frame.syncLow], answer)
+    session.reply(writer.take())
   }
 
-  #beat(): void {
-    this.#cancelHeartbeat = this.#environment.clock.schedule(HEARTBEAT_MS, () => {
-      if (this.#isStopped) return
-      for (const relay of this.#relays.values()) relay.heartbeat()
-      this.#beat()
-    })
-  }
-
-  /**
-   * Positions count only between instances of one term: under another one the same number may be another transaction, which its
-   * instance is about to give up, or one that a later master never had.
-   */
   #heard(peer: number, vclock: Vclock, term: number): void {
-    if (term === this.#role.term) this.#quorum.acknowledge(peer, lsnOf(vclock, this.#options.number))
+    const lsn = lsnOf(vclock, this.number)
+    const last = this.history.promotions.at(-1)
+    if (last?.leader === this.number && counts(this.role, last.lsn, { lsn, term })) this.#quorum.acknowledge(peer, lsn)
   }
-
-  /** @param term - of the promotion that showed it: only a state that knows it may replace this one */
-  #diverged(term: number): void {
-    this.#divergedTerm = term
-    this.#setStatus('loading')
-    this.#quorum.fail(boxErrors.quorumTimeout())
-    this.#vclock = new Map()
-    this.#durableVclock = new Map()
-    this.#undurable = []
-    this.log.clear()
-    for (const applier of this.#appliers) applier.resubscribe()
-  }
-
-  /** @param known - the highest term somebody has told of: an instance that was away does not know it by itself */
-  async #promote(deadline: number, known: number = 0): Promise<void> {
-    const { clock } = this.#environment
-    const { number, peers, quorum = 1 } = this.#options
-    const term = Math.max(this.#role.term, this.#role.promised, known) + 1
-    const own = promise(this.#role, term, number)
-    if (own === undefined) throw boxErrors.illegalParams(`Term ${term} was promised to another instance`)
-    this.#promised(own)
-    const answers = await Promise.allSettled(peers.map((peer) => this.#askPromise(peer, term)))
-    const given = answers.flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : []))
-    const refusals = answers.flatMap((answer, i) =>
-      answer.status === 'rejected' ? [`instance ${peers[i]!.number}: ${(answer.reason as Error).message}`] : [],
-    )
-    const needed = quorum > 1 ? promisesNeeded(peers.length + 1, quorum) : 1
-    if (given.length + 1 < needed) {
-      const passed = Math.max(0, ...answers.map((answer) => (answer.status === 'rejected' ? termIn(answer.reason) : 0)))
-      if (passed >= term && known === 0) return this.#promote(deadline, passed)
-      throw boxErrors.illegalParams(
-        `Instance ${number} cannot be promoted: ${given.length + 1} of the ${needed} instances it needs agree (${refusals.join('; ')})`,
-      )
-    }
-    // Its own promise counts, so it must be as safe as theirs.
-    await this.#journal?.whenDurable()
-    const target = given.reduce((vclock, answer) => joined(vclock, answer), this.#vclock)
-    await this.#reach(target, deadline - clock.now())
-    if (this.#role.promised !== term || this.#role.promisedTo !== number) {
-      throw boxErrors.illegalParams(`Instance ${this.#role.promisedTo} asked for the newer term ${this.#role.promised}`)
-    }
-    const promotion: Promotion = { term, vclock: this.#vclock }
-    this.#own([], promotion)
-    this.#follow(promotion, number)
-    // Whoever asked for it counts on it from now on.
-    await this.#journal?.whenDurable()
-  }
-
-  async #askPromise(peer: PeerDefinition, term: number): Promise<Vclock> {
-    const { credential, number } = this.#options
-    const connection = await connect({
-      uri: peer.address,
-      ...credential,
-      connectTimeoutMs: PROMISE_TIMEOUT_MS,
-      reconnect: false,
-      environment: this.#environment,
-    })
-    try {
-      const [answer] = await connection.call<[{ vclock: unknown }]>(PROMISE_FUNCTION, [term, number], {
-        timeout: PROMISE_TIMEOUT_MS,
-      })
-      return readVclock(answer.vclock)
-    } finally {
-      connection.destroy()
-    }
-  }
-
-  #reach(target: Vclock, timeoutMs: number): Promise<void> {
-    if (covers(this.#vclock, target)) return Promise.resolve()
-    return new Promise((resolve, reject) => {
-      const waiter = {
-        target,
-        resolve: () => {
-          cancel()
-          resolve()
-        },
-      }
-      const cancel = this.#environment.clock.schedule(Math.max(0, timeoutMs), () => {
-        this.#positionWaiters = this.#positionWaiters.filter((other) => other !== waiter)
-        reject(
-          BoxError.of(ErrorCode['timeout'], 'The rows of the previous master did not arrive in time', {
-            boxType: 'TimedOut',
-          }),
-        )
-      })
-      this.#positionWaiters.push(waiter)
-    })
-  }
-
-  /** It has what each reachable peer said to have, and at least one said so. */
-  #lookWhetherCaughtUp(): void {
-    if (!this.#isCatchingUp || this.#appliers.some((applier) => applier.state.name === 'connecting')) return
-    const followed = this.#appliers.filter((applier) => applier.state.name === 'follow')
-    if (followed.length === 0 || !followed.every((applier) => covers(this.#vclock, applier.peerVclock))) return
-    this.#isCatchingUp = false
-    this.#onRoleChange()
-  }
-
-  #positionReached(): void {
-    this.#lookWhetherCaughtUp()
-    if (this.#positionWaiters.length === 0) return
-    const due = this.#positionWaiters.filter((waiter) => covers(this.#vclock, waiter.target))
-    if (due.length === 0) return
-    this.#positionWaiters = this.#positionWaiters.filter((waiter) => !due.includes(waiter))
-    for (const waiter of due) waiter.resolve()
-  }
-}
-
-/** The term the refusing instance is in, as its error tells. */
-function termIn(error: unknown): number {
-  const term = error instanceof BoxError ? error.fields.get('term') : undefined
-  return typeof term === 'number' ? term : 0
 }

@@ -1,51 +1,44 @@
 /*
- * The transactions of the recent past, in the order in which this instance applied them, whoever made them. Relays read it at
- * their own pace; what fell off its end is replaced by a snapshot. Bounded in transactions and bytes.
+ * The transactions of the recent past as they are streamed, in the order in which this instance applied them, whoever made
+ * them. Encoded once, for all relays: those read at their own pace. What fell off its end is replaced by a snapshot. Bounded in
+ * transactions and bytes.
  */
-import type { RowBody } from '../engine/engine.js'
+import { FrameWriter } from '@orbweaver/iproto'
+import { encodeTransaction } from './stream-codec.js'
+import { lastLsn } from './transaction.js'
+import type { RowTransaction } from './transaction.js'
+import { covers, lsnOf } from './vclock.js'
 import type { Vclock } from './vclock.js'
 
-/** An instance became the master: the first transaction of its term. */
-export interface Promotion {
-  readonly term: number
-  /** What the new master had: whoever has more of any origin has rows that are not part of history. */
-  readonly vclock: Vclock
-}
-
-export interface LoggedTransaction {
-  /** Number of the instance that made it. */
+/** A transaction on its way out. */
+export interface LoggedFrames {
   readonly origin: number
-  /** Its place among the transactions of that instance, from 1, without gaps. */
+  /** Of its last row. */
   readonly lsn: number
-  /** The term it was made in. */
-  readonly term: number
-  /** Milliseconds since 1970 on the clock of its maker; for lag, never for order. */
-  readonly timestamp: number
-  readonly rows: readonly RowBody[]
-  readonly promotion: Promotion | undefined
-}
-
-interface Entry {
-  readonly transaction: LoggedTransaction
-  /** Knowledge before it: a subscriber that covers this continues here. */
-  readonly before: Vclock
+  readonly chunks: readonly Buffer[]
   readonly bytes: number
 }
+
+/** What an entry costs besides its bytes. */
+const ENTRY_BYTES = 200
+const SLAB_BYTES = 256 * 1024
 
 export class RowLog {
   readonly #maxTransactions: number
   readonly #maxBytes: number
-  #entries: Entry[] = []
+  readonly #writer = new FrameWriter({ slabBytes: SLAB_BYTES })
+  #entries: (LoggedFrames | undefined)[] = []
   /** Sequence number of `#entries[#head]`. */
   #first = 0
   #head = 0
   #bytes = 0
+  /** What was known before the first entry. */
+  #before = new Map<number, number>()
   /** The first transaction relays must not have yet: it is not on this instance's own disk. */
   #hidden = 0
-  #generation = 0
 
   constructor(options: { maxTransactions?: number; maxBytes?: number } = {}) {
-    this.#maxTransactions = options.maxTransactions ?? 100_000
+    this.#maxTransactions = options.maxTransactions ?? 200_000
     this.#maxBytes = options.maxBytes ?? 64 * 1024 * 1024
   }
 
@@ -54,24 +47,27 @@ export class RowLog {
     return this.#first + this.#entries.length - this.#head
   }
 
+  /** The number of the oldest transaction. */
+  get start(): number {
+    return this.#first
+  }
+
   /** Relays may have everything before `end`: what one of them sends must never be unmade by a restart here. */
   reveal(end: number = this.end): void {
     if (end > this.#hidden) this.#hidden = end
   }
 
-  append(transaction: LoggedTransaction, before: Vclock): void {
-    const bytes = bytesOf(transaction)
-    this.#entries.push({ transaction, before, bytes })
-    this.#bytes += bytes
+  /** @param leaderBefore - of a promotion: the master until then */
+  append(transaction: RowTransaction, leaderBefore: number): void {
+    encodeTransaction(this.#writer, transaction, leaderBefore)
+    const bytes = this.#writer.pendingBytes
+    this.#entries.push({ origin: transaction.origin, lsn: lastLsn(transaction), chunks: this.#writer.take(), bytes })
+    this.#bytes += bytes + ENTRY_BYTES
     while (
       this.#entries.length - this.#head > this.#maxTransactions ||
       (this.#bytes > this.#maxBytes && this.#entries.length - this.#head > 1)
-    ) {
-      this.#bytes -= this.#entries[this.#head]!.bytes
-      this.#entries[this.#head] = undefined as unknown as Entry
-      this.#head++
-      this.#first++
-    }
+    )
+      this.#forgetFirst()
     if (this.#head > 1024 && this.#head * 2 > this.#entries.length) {
       this.#entries = this.#entries.slice(this.#head)
       this.#head = 0
@@ -79,47 +75,39 @@ export class RowLog {
   }
 
   /** undefined: not there or not revealed yet, or no longer there (then `seq` is below `start`). */
-  at(seq: number): LoggedTransaction | undefined {
-    if (seq >= this.#hidden) return undefined
-    return this.#entries[this.#head + seq - this.#first]?.transaction
-  }
-
-  get start(): number {
-    return this.#first
+  at(seq: number): LoggedFrames | undefined {
+    return seq >= this.#hidden || seq < this.#first ? undefined : this.#entries[this.#head + seq - this.#first]
   }
 
   /**
-   * Where a subscriber with this knowledge continues, or undefined when it needs a snapshot: the first transaction it does not
-   * know must still be here, and everything it does not know must follow it.
+   * Where somebody who knows this much continues, or undefined when the log does not reach back so far. All this instance knew
+   * before the log began must be known: the rest follows in order.
    */
-  positionFor(known: Vclock, now: Vclock): number | undefined {
-    const lacks = [...now].some(([origin, lsn]) => (known.get(origin) ?? 0) < lsn)
-    if (!lacks) return this.end
-    for (let seq = this.#first; seq < this.end; seq++) {
-      const { transaction, before } = this.#entries[this.#head + seq - this.#first]!
-      if ((known.get(transaction.origin) ?? 0) >= transaction.lsn) continue
-      // It must know all that this instance knew before: else what it lacks is older than the log.
-      return [...before].every(([origin, lsn]) => (known.get(origin) ?? 0) >= lsn) ? seq : undefined
+  positionFor(known: Vclock): number | undefined {
+    if (!covers(known, this.#before)) return undefined
+    let seq = this.#first
+    for (; seq < this.end; seq++) {
+      const { origin, lsn } = this.#entries[this.#head + seq - this.#first]!
+      if (lsnOf(known, origin) < lsn) break
     }
-    return undefined
+    return seq
   }
 
-  /** +1 with each `clear`: whoever reads must begin anew. */
-  get generation(): number {
-    return this.#generation
-  }
-
-  clear(): void {
-    this.#generation++
+  /** Begins anew behind what is known now. */
+  clear(known: Vclock): void {
     this.#first = this.end
+    this.#before = new Map(known)
     this.#entries = []
     this.#head = 0
     this.#bytes = 0
   }
-}
 
-function bytesOf(transaction: LoggedTransaction): number {
-  let bytes = 64
-  for (const row of transaction.rows) bytes += 48 + (row.kind === 'replace' ? row.tuple.length : row.key.length)
-  return bytes
+  #forgetFirst(): void {
+    const { origin, lsn, bytes } = this.#entries[this.#head]!
+    this.#before.set(origin, lsn)
+    this.#bytes -= bytes + ENTRY_BYTES
+    this.#entries[this.#head] = undefined
+    this.#head++
+    this.#first++
+  }
 }

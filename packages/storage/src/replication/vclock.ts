@@ -1,5 +1,7 @@
-/** How far each instance's rows are known: number of the instance to the number of its last transaction. A value: changed by copies only. */
-export type Vclock = ReadonlyMap<number, number>
+import type { Vclock } from '@orbweaver/iproto'
+
+/** How far each instance's rows are known: number of the instance to the number of its last row. A value: changed by copies only. */
+export type { Vclock } from '@orbweaver/iproto'
 
 export function lsnOf(vclock: Vclock, origin: number): number {
   return vclock.get(origin) ?? 0
@@ -20,15 +22,4 @@ export function joined(a: Vclock, b: Vclock): Vclock {
   const result = new Map(a)
   for (const [origin, lsn] of b) if (lsnOf(a, origin) < lsn) result.set(origin, lsn)
   return result
-}
-
-/** From a decoded map with integer keys (a Map, or an object where the keys arrived as text). */
-export function readVclock(value: unknown): Vclock {
-  const entries =
-    value instanceof Map
-      ? [...value.entries()]
-      : typeof value === 'object' && value !== null
-        ? Object.entries(value)
-        : []
-  return new Map(entries.map(([origin, lsn]) => [Number(origin), Number(lsn)]))
 }

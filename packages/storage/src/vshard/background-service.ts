@@ -2,9 +2,8 @@
  * A background job of the storage: one pass at a time, again when it is woken, again after the time a pass asks for. It says
  * what it does, what it waits for and since when, and its log has one line per change of cause.
  */
-import { channel } from 'node:diagnostics_channel'
-import { CHANNELS } from '@orbweaver/connection'
-import type { Clock, LogRecord } from '@orbweaver/connection'
+import type { Clock } from '@orbweaver/connection'
+import { log } from '../diagnostics.js'
 
 export type ServiceActivity = 'stopped' | 'paused' | 'idle' | 'working'
 
@@ -28,12 +27,19 @@ export type ServicePass = () => Promise<{
   readonly againMs?: number | undefined
 }>
 
-const logChannel = channel(CHANNELS.log)
 /** After a pass that failed as a whole. */
 const FAILED_AGAIN_MS = 1_000
 
+/** What a service needs of its storage. */
+export interface ServiceOwner {
+  readonly clock: Clock
+  /** As logs call it. */
+  readonly storageName: string
+}
+
 export class BackgroundService {
   readonly #name: string
+  readonly #storageName: string
   readonly #clock: Clock
   readonly #pass: ServicePass
   #isStarted = false
@@ -45,8 +51,9 @@ export class BackgroundService {
   #problemSince = 0
   #cancelTimer: (() => void) | undefined
 
-  constructor(name: string, clock: Clock, pass: ServicePass) {
+  constructor(name: string, { clock, storageName }: ServiceOwner, pass: ServicePass) {
     this.#name = name
+    this.#storageName = storageName
     this.#clock = clock
     this.#pass = pass
   }
@@ -110,9 +117,7 @@ export class BackgroundService {
     if (problem === this.#problem) return
     this.#problem = problem
     this.#problemSince = this.#clock.now()
-    if (problem === undefined || !logChannel.hasSubscribers) return
-    const record: LogRecord = { level: 'warn', package: 'storage', event: `${this.#name}Waits`, problem }
-    logChannel.publish(record)
+    if (problem !== undefined) log('warn', this.#storageName, `${this.#name} waits`, () => ({ problem }))
   }
 
   async #run(): Promise<void> {

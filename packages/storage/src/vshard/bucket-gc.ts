@@ -3,9 +3,7 @@
  * deleted in small transactions, the record last. Woken by every change of a bucket and by the end of its last reader: in
  * a healthy replicaset the source forgets a bucket milliseconds after the move.
  */
-import { encodeValue } from '@orbweaver/iproto'
 import { bucketTestGcCall, readBucketTestGc } from '@orbweaver/vshard'
-import { partsOf } from '../engine/space-index.js'
 import { BackgroundService } from './background-service.js'
 import { bucketRows, shardedSpaces } from './sharded-spaces.js'
 import type { VshardParts } from './vshard-parts.js'
@@ -22,7 +20,7 @@ export class BucketGc extends BackgroundService {
   #pauseMs = FIRST_PAUSE_MS
 
   constructor(parts: VshardParts) {
-    super('bucketGc', parts.clock, () => this.#collect())
+    super('bucketGc', parts, () => this.#collect())
     this.#parts = parts
   }
 
@@ -89,7 +87,7 @@ export class BucketGc extends BackgroundService {
 
   /** false when the bucket is no garbage any more. */
   async #dropRows(id: number): Promise<boolean> {
-    const { buckets, clock, engine, settings } = this.#parts
+    const { bucketEvents, buckets, clock, engine, settings } = this.#parts
     for (const sharded of shardedSpaces(engine, settings.shardIndex)) {
       const { space } = sharded
       for (;;) {
@@ -97,7 +95,8 @@ export class BucketGc extends BackgroundService {
         const rows = bucketRows(engine, sharded, id, { limit: BATCH })
         if (rows.length === 0) break
         engine.run(undefined, (transaction) => {
-          for (const tuple of rows) engine.delete(transaction, space, encodeValue(partsOf(space.primary.keyOf(tuple))))
+          bucketEvents.fire(transaction, 'bucket_data_gc_txn', id, space.name)
+          for (const tuple of rows) engine.delete(transaction, space, space.primary.keyOf(tuple))
         })
         if (rows.length < BATCH) break
         await new Promise<void>((resolve) => clock.soon(resolve))

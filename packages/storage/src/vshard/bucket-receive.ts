@@ -143,7 +143,7 @@ async function insertRows(
   spaceName: string,
   tuples: readonly StoredTuple[],
 ): Promise<void> {
-  const { buckets, clock, engine } = parts
+  const { bucketEvents, buckets, clock, engine } = parts
   const { bucketId } = message
   const space = engine.schema.get(spaceName)
   for (let start = 0; start < tuples.length; start += CHUNK_ROWS) {
@@ -152,6 +152,7 @@ async function insertRows(
     if (record === undefined) throw stateChanged(message, 'bucket state is changed: was receiving, became nil')
     expectReceiving(record, message)
     engine.run(undefined, (transaction) => {
+      bucketEvents.fire(transaction, 'bucket_data_recv_txn', bucketId, spaceName)
       for (const tuple of tuples.slice(start, start + CHUNK_ROWS)) {
         try {
           engine.insert(transaction, space, tuple)

@@ -80,6 +80,8 @@ export async function sendBucket(
   transfers.begin(bucketId, 'send', destination)
   try {
     const target = await checked(parts, bucketId, destination, limits)
+    transfers.step(bucketId, 'waiting for what the application does before a move')
+    await parts.beforeMove(bucketId, destination, left(parts, limits.deadline))
     let turnMs = FIRST_TURN_MS
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
       const refusal = await attempt(parts, bucketId, target, limits, turnMs)

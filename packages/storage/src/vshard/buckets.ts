@@ -3,7 +3,7 @@
  * the counter that wakes whoever waits for a change.
  */
 import type { Clock } from '@orbweaver/connection'
-import { encodeValue } from '@orbweaver/iproto'
+import { encodeValue, IteratorType } from '@orbweaver/iproto'
 import { VshardError } from '@orbweaver/vshard'
 import type { Engine } from '../engine/engine.js'
 import type { SpaceChange } from '../engine/space.js'
@@ -19,7 +19,7 @@ export const BUCKET_SPACE = '_bucket'
 
 /** What depends on the records: told of each change before anybody who waits for one is woken. */
 export interface BucketObserver {
-  changed(id: number, record: BucketRecord | undefined): void
+  changed(id: number, record: BucketRecord | undefined, before: BucketRecord | undefined): void
   replaced(): void
   countersOf(id: number): BucketCounters | undefined
 }
@@ -86,12 +86,7 @@ export class Buckets {
   *from(first: number): IterableIterator<BucketRecord> {
     const space = this.#engine.schema.find(BUCKET_SPACE)
     if (space === undefined) return
-    for (const tuple of space.primary.select({
-      iterator: 5,
-      key: [first],
-      offset: 0,
-      limit: Number.MAX_SAFE_INTEGER,
-    })) {
+    for (const tuple of space.primary.withKey(IteratorType.ge, encodeValue([first]))) {
       const record = readBucketTuple(tuple)
       if (record !== undefined) yield record
     }
@@ -166,7 +161,7 @@ export class Buckets {
     if (after !== undefined) this.redirects.forget(id)
     else if (before?.destination !== undefined && BUCKET_STATUS[before.status].isMoved)
       this.redirects.remember(id, before.destination)
-    this.#observer?.changed(id, after)
+    this.#observer?.changed(id, after, before)
     this.touch()
   }
 

@@ -25,6 +25,11 @@ export class InstanceLink {
     this.#environment = environment
   }
 
+  /** State of the connection; undefined while there is none. */
+  get state(): string | undefined {
+    return this.#connection?.state
+  }
+
   /**
    * Calls a service. A refusal is a value.
    * @throws VshardError, BoxError for what the instance raised; BoxError 77 or 78 when it could not be asked, or did not answer in time

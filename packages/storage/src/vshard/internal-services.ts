@@ -1,6 +1,6 @@
 /* The services behind `vshard.storage._call`, as vshard 0.1.42 answers them. Refusals are values, `[nil, error]`, unless said. */
 import { BoxError } from '@orbweaver/iproto'
-import { SERVICES, VshardError } from '@orbweaver/vshard'
+import { SERVICES, toSeconds, VshardError } from '@orbweaver/vshard'
 import type { RebalancerState } from '@orbweaver/vshard'
 import { boxErrors } from '../errors.js'
 import { functionError } from '../function-context.js'
@@ -9,17 +9,20 @@ import { values } from '../functions.js'
 import type { Values } from '../functions.js'
 import { argumentList, bucketIdOf, fieldOf, functionName, idList, milliseconds, refId } from './arguments.js'
 import { isMoved } from './buckets.js'
-import { answered, refused, timeoutFor, unpacked } from './refusals.js'
+import { answered, raisedIn, refused, timeoutFor } from './refusals.js'
 import type { VshardParts } from './vshard-parts.js'
 import type { Waiters } from './waiters.js'
 
 export type Service = (context: FunctionContext, ...args: unknown[]) => unknown
 
-/** How rows of the master come in, as Tarantool's `box.info.replication[i].upstream` says it; times in seconds. */
+/** How rows of the master come in, as Tarantool's `box.info.replication[i].upstream` says it. */
 export interface MasterUpstream {
+  /** `follow`, `connect`, `disconnected` or `stopped`. */
   readonly status: string
-  readonly idle?: number
-  readonly lag?: number
+  /** Milliseconds since anything came from it. */
+  readonly idleMs?: number
+  /** How old its last row was when it came, in milliseconds. */
+  readonly lagMs?: number
 }
 
 export interface InternalParts extends VshardParts {
@@ -104,9 +107,18 @@ async function info(parts: InternalParts, options: unknown): Promise<unknown> {
     const deadline = parts.clock.now() + milliseconds(fieldOf(options, 'timeout'), INFO_TIMEOUT_S)
     const isKnown = await parts.role.until(() => identity.isMaster || parts.masterUpstream() !== undefined, deadline)
     if (!isKnown) throw boxErrors.timeout()
-    const upstream = identity.isMaster ? { status: 'follow', idle: 0, lag: 0 } : parts.masterUpstream()
-    return { is_master: identity.isMaster, name: name ?? null, health: { master_upstream: upstream } }
+    const upstream = identity.isMaster ? { status: 'follow', idleMs: 0, lagMs: 0 } : parts.masterUpstream()
+    const health = upstream === undefined ? {} : { master_upstream: upstreamReply(upstream) }
+    return { is_master: identity.isMaster, name: name ?? null, health }
   })
+}
+
+function upstreamReply({ status, idleMs, lagMs }: MasterUpstream): Record<string, unknown> {
+  return {
+    status,
+    ...(idleMs === undefined ? {} : { idle: toSeconds(idleMs) }),
+    ...(lagMs === undefined ? {} : { lag: toSeconds(lagMs) }),
+  }
 }
 
 async function map(
@@ -128,7 +140,7 @@ async function map(
     const results = await parts.invoke(context, functionName(name), argumentList(args))
     reply = results[0] === undefined || results[0] === null ? true : values(true, results[0])
   } catch (error) {
-    reply = values(null, unpacked(functionError(error)))
+    reply = values(null, raisedIn(name, functionError(error)))
   }
   // A used ref does not expire, but an operator may have deleted it: then what was read may be of no one moment.
   if (storageRefs.finish(id, rid)) return reply

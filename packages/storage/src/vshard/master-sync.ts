@@ -30,7 +30,7 @@ export class MasterSync extends BackgroundService {
   #syncedTerm: number | undefined
 
   constructor(parts: VshardParts, state: MasterState) {
-    super('masterSync', parts.clock, () => this.#sync())
+    super('masterSync', parts, () => this.#sync())
     this.#parts = parts
     this.#state = state
   }

@@ -5,7 +5,8 @@
 import type { Environment } from '@orbweaver/connection'
 import { InvalidArgumentError } from '@orbweaver/iproto'
 import type { ServiceCall, ServiceReply } from '@orbweaver/vshard'
-import type { Replication, ReplicationOptions } from '../replication/replication.js'
+import type { ReplicationOptions } from '../replication/options.js'
+import type { Replication } from '../replication/replication.js'
 import { InstanceLink } from './instance-link.js'
 import { timeoutFor } from './refusals.js'
 

@@ -9,6 +9,7 @@ import {
   rebalancerRequestStateCall,
 } from '@orbweaver/vshard'
 import type { RebalancerState } from '@orbweaver/vshard'
+import { log } from '../diagnostics.js'
 import { BackgroundService } from './background-service.js'
 import type { ServiceInfo } from './background-service.js'
 import { planRound, rebalancerPlace } from './rebalance-plan.js'
@@ -25,6 +26,8 @@ export interface RebalancerInfo extends ServiceInfo {
   /** Largest deviation in percent of the ideal, and up to which nothing is moved. */
   readonly disbalancePercent: number
   readonly thresholdPercent: number
+  /** Ids of locked replicasets, which neither give nor take: they are not in the balance. */
+  readonly locked: readonly string[]
   /** What this storage sends by the last order. */
   readonly sending: RoutesProgress
 }
@@ -41,11 +44,12 @@ export class Rebalancer extends BackgroundService {
   #state: RebalancerInfo['state'] = 'elsewhere'
   #balance: RebalancerInfo['balance'] = {}
   #disbalancePercent = 0
+  #locked: readonly string[] = []
   #pauseMs = FIRST_PAUSE_MS
 
   /** @param ownState - as the service answers; throws what keeps this storage from taking part */
   constructor(parts: VshardParts, applier: RoutesApplier, ownState: () => RebalancerState) {
-    super('rebalancer', parts.clock, () => this.#round())
+    super('rebalancer', parts, () => this.#round())
     this.#parts = parts
     this.#applier = applier
     this.#ownState = ownState
@@ -67,6 +71,7 @@ export class Rebalancer extends BackgroundService {
       balance: this.#balance,
       disbalancePercent: this.#disbalancePercent,
       thresholdPercent: this.#parts.settings.rebalancerDisbalanceThreshold,
+      locked: this.#locked,
       sending: this.#applier.progress,
     }
   }
@@ -79,6 +84,7 @@ export class Rebalancer extends BackgroundService {
     try {
       const { settings } = this.#parts
       const { replicasets } = settings
+      this.#leaveOut([...replicasets.values()].flatMap(({ id, lock }) => (lock === true ? [id] : [])))
       const states = await this.#states()
       const round = planRound(replicasets, states, {
         bucketCount: settings.bucketCount,
@@ -102,6 +108,12 @@ export class Rebalancer extends BackgroundService {
     } catch (error) {
       return this.#again('waiting', error instanceof Error ? error.message : String(error))
     }
+  }
+
+  #leaveOut(locked: readonly string[]): void {
+    const isNews = locked.join() !== this.#locked.join() && locked.length > 0
+    this.#locked = locked
+    if (isNews) log('info', this.#parts.storageName, 'rebalancer leaves out', () => ({ locked }))
   }
 
   #again(state: RebalancerInfo['state'], problem: string): { problem: string; againMs: number } {

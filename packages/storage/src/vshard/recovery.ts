@@ -28,7 +28,7 @@ export class Recovery extends BackgroundService {
   readonly #unsettled = new Map<number, Unsettled>()
 
   constructor(parts: VshardParts) {
-    super('recovery', parts.clock, () => this.#recover())
+    super('recovery', parts, () => this.#recover())
     this.#parts = parts
   }
 

@@ -35,6 +35,11 @@ export class ReplicasetLink {
     return this.#master
   }
 
+  /** State of the connection to the master; undefined while there is none. */
+  get masterState(): string | undefined {
+    return this.#master === undefined ? undefined : this.#instances.get(this.#master)?.state
+  }
+
   /**
    * Calls a service of the master, whoever that is; the same call is made again only where it surely was not executed.
    * @throws VshardError MISSING_MASTER when none was found in time, and what InstanceLink.call throws

@@ -2,8 +2,8 @@
  * What a router and other storages call on a storage: `vshard.storage.*` as vshard 0.1.42 answers it (shapes and order of checks:
  * vectors of real storages). Refusals are values, `[nil, error]`; only wrong use raises.
  */
-import { encodeValue, RawValue } from '@orbweaver/iproto'
-import { SERVICES, STORAGE_FUNCTIONS, VshardError } from '@orbweaver/vshard'
+import { BoxError, encodeValue, RawValue } from '@orbweaver/iproto'
+import { KEEPS_REFS, SERVICES, STORAGE_FUNCTIONS, VshardError } from '@orbweaver/vshard'
 import type { RebalancerState } from '@orbweaver/vshard'
 import { arrayHead } from '../engine/tuple.js'
 import { boxErrors } from '../errors.js'
@@ -16,15 +16,16 @@ import { readBucketMessage, receiveBucket, reserveTurn } from './bucket-receive.
 import type { BucketRecord } from './bucket-record.js'
 import { sendBucket } from './bucket-send.js'
 import type { BucketSendOptions } from './bucket-send.js'
+import { storageInfo } from './info.js'
+import type { InfoParts } from './info.js'
 import { internalServices } from './internal-services.js'
-import type { InternalParts, Service } from './internal-services.js'
+import type { Service } from './internal-services.js'
 import { AWAIT_REFS, RELEASE_TURN, RESERVE_TURN } from './peer-services.js'
-import { answered, refused, timeoutFor, unpacked } from './refusals.js'
+import { answered, raisedIn, refused, timeoutFor } from './refusals.js'
 import { bucketRows, shardedSpaces } from './sharded-spaces.js'
 import type { VshardParts } from './vshard-parts.js'
 
-export interface ServiceParts extends InternalParts {
-  readonly isEnabled: boolean
+export interface ServiceParts extends InfoParts {
   /** @throws VshardError, BoxError: why this storage takes no part in rebalancing now */
   rebalancerState(): RebalancerState
   /** Begins to send. @throws VshardError, BoxError */
@@ -86,6 +87,8 @@ export function vshardFunctions(parts: ServiceParts): Record<string, StoredFunct
       parts.reservations.release(bucketIdOf(id, 'release_turn(bucket_id, from)'), String(from))
       return true
     },
+    // Sending and receiving ask every other instance of the replicaset for the end of its references (AWAIT_REFS).
+    [KEEPS_REFS]: () => true,
     [AWAIT_REFS]: (_context, timeout) =>
       answered(async () => {
         const deadline = parts.clock.now() + milliseconds(timeout)
@@ -94,7 +97,7 @@ export function vshardFunctions(parts: ServiceParts): Record<string, StoredFunct
         return true
       }),
   }
-  return Object.fromEntries(
+  const guarded = Object.fromEntries(
     Object.entries(functions).map(([name, run]): [string, StoredFunction] => [
       name,
       (context, ...args) => {
@@ -103,7 +106,11 @@ export function vshardFunctions(parts: ServiceParts): Record<string, StoredFunct
       },
     ]),
   )
+  return { ...guarded, [INFO]: () => storageInfo(parts) }
 }
+
+/** Part of vshard's local API; answered while the storage is disabled, too. */
+const INFO = 'vshard.storage.info'
 
 const DISABLED = VshardError.of('STORAGE_IS_DISABLED', { reason: 'storage is disabled explicitly' })
 
@@ -126,7 +133,7 @@ async function callOnBucket(
     const results = await parts.invoke(context, functionName(name), argumentList(args))
     reply = values(true, ...withoutTrailingNils(results.slice(0, MAX_RESULTS)))
   } catch (error) {
-    reply = values(false, unpacked(functionError(error)))
+    reply = values(false, raisedIn(name, functionError(error)))
   }
   const corrupted = parts.bucketRefs.release(ref)
   return corrupted === undefined ? reply : refused(corrupted)
@@ -209,7 +216,13 @@ async function forceCreate(parts: VshardParts, first: unknown, count: unknown): 
     // A cluster is bootstrapped right after its masters were promoted: they may need a moment.
     await parts.buckets.until(() => isSynced(parts), parts.clock.now() + SYNC_MS)
     parts.assertSynced()
-    parts.buckets.create(first, count)
+    try {
+      parts.buckets.create(first, count)
+    } catch (error) {
+      // As it was raised: vshard does not make a map of it here.
+      if (error instanceof BoxError) return values(null, error)
+      throw error
+    }
     return true
   })
 }

@@ -2,8 +2,11 @@
  * Buckets whose move runs on this instance now, in either direction. In memory only: what is in here is off limits to the
  * collector and to recovery; what is not, and has a state of a move, is theirs to repair.
  */
+import type { Clock } from '@orbweaver/connection'
 import { VshardError } from '@orbweaver/vshard'
+import { log } from '../diagnostics.js'
 import type { Buckets } from './buckets.js'
+import { CauseLog } from './cause-log.js'
 
 /** A move as its operator sees it. */
 export interface TransferInfo {
@@ -17,14 +20,22 @@ export interface TransferInfo {
   readonly since: number
 }
 
+/** A wait that lasts longer is worth a line of the log. */
+const LONG_WAIT_MS = 1_000
+
 export class Transfers {
   readonly #buckets: Buckets
-  readonly #now: () => number
+  readonly #clock: Clock
+  readonly #storageName: string
+  readonly #causes: CauseLog
   readonly #running = new Map<number, TransferInfo>()
+  readonly #cancelWatch = new Map<number, () => void>()
 
-  constructor(buckets: Buckets, now: () => number) {
+  constructor(buckets: Buckets, { clock, storageName }: { readonly clock: Clock; readonly storageName: string }) {
     this.#buckets = buckets
-    this.#now = now
+    this.#clock = clock
+    this.#storageName = storageName
+    this.#causes = new CauseLog(clock)
   }
 
   has(id: number): boolean {
@@ -43,15 +54,34 @@ export class Transfers {
   begin(bucketId: number, direction: TransferInfo['direction'], peer: string): void {
     if (this.#running.has(bucketId))
       throw VshardError.of('WRONG_BUCKET', { bucket_id: bucketId, reason: 'transfer is already in progress' })
-    this.#running.set(bucketId, { bucketId, direction, peer, step: 'starting', since: this.#now() })
+    this.#running.set(bucketId, { bucketId, direction, peer, step: 'starting', since: this.#clock.now() })
   }
 
+  /** @param step - begins with `waiting` where it may last: then whoever reads the log learns of it */
   step(bucketId: number, step: string): void {
     const transfer = this.#running.get(bucketId)
-    if (transfer !== undefined) this.#running.set(bucketId, { ...transfer, step })
+    if (transfer === undefined) return
+    const now = { ...transfer, step }
+    this.#running.set(bucketId, now)
+    this.#cancelWatch.get(bucketId)?.()
+    this.#cancelWatch.delete(bucketId)
+    if (!step.startsWith('waiting')) return
+    this.#cancelWatch.set(
+      bucketId,
+      this.#clock.schedule(LONG_WAIT_MS, () => this.#lasts(now)),
+    )
+  }
+
+  /** Buckets wait together: the one whose wait is told stands for all. */
+  #lasts({ bucketId, direction, peer, step }: TransferInfo): void {
+    this.#causes.met(`${direction} ${peer} ${step}`, () =>
+      log('warn', this.#storageName, 'move waits', () => ({ bucketId, direction, peer, step })),
+    )
   }
 
   end(bucketId: number): void {
+    this.#cancelWatch.get(bucketId)?.()
+    this.#cancelWatch.delete(bucketId)
     if (this.#running.delete(bucketId)) this.#buckets.touch()
   }
 }

@@ -1,6 +1,7 @@
 import type { Clock } from '@orbweaver/connection'
 import type { Engine } from '../engine/engine.js'
 import type { FunctionContext } from '../function-context.js'
+import type { BucketEvents } from './bucket-events.js'
 import type { BucketRefs, VshardIdentity } from './bucket-refs.js'
 import type { Buckets } from './buckets.js'
 import type { ClusterLinks } from './cluster-links.js'
@@ -14,10 +15,13 @@ import type { TurnReservations } from './turn-reservations.js'
 /** What the jobs and services of vshard's storage side work on. */
 export interface VshardParts {
   readonly clock: Clock
+  /** As logs call this instance. */
+  readonly storageName: string
   readonly random: () => number
   readonly engine: Engine
   readonly buckets: Buckets
   readonly bucketRefs: BucketRefs
+  readonly bucketEvents: BucketEvents
   readonly storageRefs: StorageRefs
   readonly scheduler: Scheduler
   readonly transfers: Transfers
@@ -36,6 +40,8 @@ export interface VshardParts {
   assertMaster(): void
   /** A master that has everything its predecessor did to buckets. @throws VshardError NON_MASTER, MASTER_NOT_SYNCED */
   assertSynced(): void
+  /** Lets the application do what goes before a move. @throws MoveRefusedError when it says no */
+  beforeMove(bucketId: number, destination: string, boundMs: number): Promise<void>
   invoke(
     context: FunctionContext,
     name: string,

@@ -3,31 +3,42 @@
  * run on a master only; services answer on every instance.
  */
 import type { Environment } from '@orbweaver/connection'
-import { ConfigError } from '@orbweaver/iproto'
+import { ConfigError, shownValue } from '@orbweaver/iproto'
+import type { ConfigProblem } from '@orbweaver/iproto'
 import { VshardError } from '@orbweaver/vshard'
-import type { VshardErrorName } from '@orbweaver/vshard'
 import { vshardProblems } from '../config.js'
 import type { VshardOptions } from '../config.js'
 import type { Engine } from '../engine/engine.js'
+import type { Transaction } from '../engine/transaction.js'
+import { isBucketHeard, publishBucket } from '../diagnostics.js'
+import { functionError } from '../function-context.js'
 import type { FunctionContext } from '../function-context.js'
 import type { StoredFunction } from '../functions.js'
-import type { Replication, ReplicationOptions } from '../replication/replication.js'
+import type { Hooks } from '../hooks.js'
+import type { ReplicationOptions } from '../replication/options.js'
+import type { Replication } from '../replication/replication.js'
 import type { BackgroundService, ServiceInfo } from './background-service.js'
+import { BucketEvents } from './bucket-events.js'
+import type { BucketEventListener } from './bucket-events.js'
 import { BucketGc } from './bucket-gc.js'
-import type { BucketStatus } from './bucket-record.js'
+import type { BucketRecord, BucketStatus } from './bucket-record.js'
 import { BucketRefs, nonMaster } from './bucket-refs.js'
 import type { VshardIdentity } from './bucket-refs.js'
 import { sendBucket } from './bucket-send.js'
 import type { BucketSendOptions } from './bucket-send.js'
 import { Buckets } from './buckets.js'
 import { ClusterLinks } from './cluster-links.js'
+import { alertsOf, worstOf } from './info.js'
+import type { HealthStatus } from './info.js'
 import { rebalancerState } from './internal-services.js'
 import type { MasterUpstream } from './internal-services.js'
+import { MasterListeners } from './master-listeners.js'
 import { MasterSync } from './master-sync.js'
 import { OwnReplicaset } from './own-replicaset.js'
 import { Rebalancer } from './rebalancer.js'
 import type { RebalancerInfo } from './rebalancer.js'
 import { Recovery } from './recovery.js'
+import { MoveRefusedError } from './refusals.js'
 import { RoutesApplier } from './routes-applier.js'
 import { Scheduler } from './scheduler.js'
 import type { TurnState } from './scheduler.js'
@@ -66,7 +77,7 @@ export interface StorageRefsControl {
 /** What the storage says of itself; counts of buckets and alerts as vshard's `info`. */
 export interface VshardInfo {
   /** 0 green, 1 yellow, 2 orange, 3 red: the worst of the alerts. */
-  readonly status: 0 | 1 | 2 | 3
+  readonly status: HealthStatus
   /** Name and text of each trouble. */
   readonly alerts: readonly (readonly [name: string, text: string])[]
   readonly isEnabled: boolean
@@ -74,6 +85,8 @@ export interface VshardInfo {
   /** The master has everything its predecessors did to buckets. */
   readonly isSynced: boolean
   readonly isLocked: boolean
+  /** How rows of the master come in; absent on the master itself, and while it is not known. */
+  readonly upstream?: MasterUpstream
   readonly bucket: Readonly<Record<BucketStatus | 'total', number>>
   readonly transfers: readonly TransferInfo[]
   readonly storageRefs: number
@@ -111,12 +124,34 @@ export interface VshardStorage {
   setWrittenOff(uuid: string, isWrittenOff: boolean): void
   /** Off: any change of `_bucket` is taken, for repairs by hand. On from the start. */
   setBucketProtection(isOn: boolean): void
+  /**
+   * Calls `listener` when this instance has become the master (before its jobs start), and at once when it is the master now.
+   * It is none before `start`, nor behind `close`. What a listener throws is told on `orbweaver:log`.
+   * @returns ends it
+   */
+  onMasterEnable(listener: () => unknown): () => void
+  /** Calls `listener` when this instance has stopped being the master, and at once when it is none now. */
+  onMasterDisable(listener: () => unknown): () => void
+  /**
+   * Calls `listener` first inside each transaction that brings rows of a moving bucket here or removes those of one that has
+   * left. What it writes with `storage.space(…)` is a part of that transaction. When it throws the transaction is undone:
+   * a move fails, and the collector of garbage tries again and says why in `info().gc`.
+   * @returns ends it
+   */
+  onBucketEvent(listener: BucketEventListener): () => void
 }
 
 /** What it needs of its instance. */
 export interface VshardHost {
   readonly engine: Engine
+  /** As logs call this instance. */
+  readonly storageName: string
   readonly environment: Environment
+  readonly hooks: Hooks
+  /** Runs `work` so that statements on the storage's spaces are a part of `transaction`. */
+  within<T>(transaction: Transaction, work: () => T): T
+  /** What others are told of this side has changed. */
+  announce(): void
   readonly replication: Replication
   readonly replicationOptions: ReplicationOptions
   readonly identity: VshardIdentity
@@ -141,6 +176,8 @@ export class VshardSide implements VshardStorage {
   readonly #parts: ServiceParts
   readonly #masterSync: MasterSync
   readonly #applier: RoutesApplier
+  readonly #bucketEvents: BucketEvents
+  readonly #masterListeners: MasterListeners
   #options: VshardOptions
   #settings: VshardSettings
   #isEnabled = true
@@ -153,12 +190,17 @@ export class VshardSide implements VshardStorage {
     const { clock } = host.environment
     const { schedRefQuota, schedMoveQuota } = this.#settings
     this.buckets = new Buckets(host.engine, clock)
+    this.#masterListeners = new MasterListeners(host.storageName)
+    this.#bucketEvents = new BucketEvents(host.storageName, (transaction, work) => host.within(transaction, work))
     const scheduler = new Scheduler({ ref: schedRefQuota, move: schedMoveQuota })
     this.storageRefs = new StorageRefs(clock, this.buckets, scheduler)
     this.#parts = this.#makeParts(scheduler)
     const parts = this.#parts
     this.buckets.observe({
-      changed: (id, record) => parts.bucketRefs.note(id, record),
+      changed: (id, record, before) => {
+        parts.bucketRefs.note(id, record)
+        if (isBucketHeard()) this.#publish(id, record, before)
+      },
       replaced: () => parts.bucketRefs.noteAll(),
       countersOf: (id) => parts.bucketRefs.of(id),
     })
@@ -182,12 +224,14 @@ export class VshardSide implements VshardStorage {
   start(): void {
     this.#isStarted = true
     this.roleChanged()
+    this.#host.announce()
   }
 
   /** The role, the term or the position in the replicaset changed. */
   roleChanged(): void {
     this.#parts.role.wake()
     if (!this.#isStarted) return
+    this.#masterListeners.now(this.#host.identity.isMaster)
     const jobs = [this.#masterSync, this.recovery, this.gc, this.rebalancer]
     if (!this.#host.identity.isMaster) {
       for (const job of jobs) job.stop()
@@ -216,6 +260,7 @@ export class VshardSide implements VshardStorage {
 
   close(): void {
     this.#isStarted = false
+    this.#masterListeners.now(false)
     for (const job of [this.#masterSync, this.recovery, this.gc, this.rebalancer]) job.stop()
     this.#applier.stop()
     this.#parts.reservations.close()
@@ -248,7 +293,7 @@ export class VshardSide implements VshardStorage {
 
   configure(options: Partial<Omit<VshardOptions, 'bucketCount' | 'identification'>>): void {
     const next = { ...this.#options, ...options }
-    const problems = vshardProblems(next)
+    const problems = [...vshardProblems(next), ...this.#fixedProblems(next)]
     if (problems.length > 0) throw new ConfigError(problems, { subject: 'storage' })
     this.#options = next
     this.#settings = resolveVshardSettings(this.#options)
@@ -257,6 +302,42 @@ export class VshardSide implements VshardStorage {
     this.#parts.scheduler.configure({ ref: schedRefQuota, move: schedMoveQuota })
     this.recovery.wake()
     this.rebalancer.wake()
+    this.#host.announce()
+  }
+
+  /**
+   * Whether the configuration names this instance as the master; undefined where masters are promoted.
+   * It says nothing before the storage is started.
+   */
+  get isMasterByConfiguration(): boolean | undefined {
+    const { replicasetId, instanceId } = this.#host.identity
+    const master = this.#settings.replicasets.get(replicasetId)?.master
+    return master === undefined || master === 'auto' ? undefined : master === instanceId
+  }
+
+  get isStarted(): boolean {
+    return this.#isStarted
+  }
+
+  onMasterEnable(listener: () => unknown): () => void {
+    return this.#masterListeners.add('onMasterEnable', listener)
+  }
+
+  onMasterDisable(listener: () => unknown): () => void {
+    return this.#masterListeners.add('onMasterDisable', listener)
+  }
+
+  onBucketEvent(listener: BucketEventListener): () => void {
+    return this.#bucketEvents.add(listener)
+  }
+
+  /** What a storage is born with: without types it might be given another. */
+  #fixedProblems(next: VshardOptions): ConfigProblem[] {
+    return (['bucketCount', 'identification'] as const).flatMap((name) =>
+      next[name] === this.#options[name]
+        ? []
+        : [{ path: `vshard.${name}`, message: `is ${shownValue(next[name])}, and cannot be another than it was` }],
+    )
   }
 
   setWrittenOff(uuid: string, isWrittenOff: boolean): void {
@@ -271,15 +352,17 @@ export class VshardSide implements VshardStorage {
 
   info(): VshardInfo {
     const { own, scheduler, transfers } = this.#parts
-    const alerts = this.#alerts()
+    const alerts = alertsOf(this.#parts)
+    const upstream = this.#host.identity.isMaster ? undefined : this.#masterUpstream()
     const count = (status: BucketStatus): number => this.buckets.count(status)
     return {
-      status: alerts.reduce<0 | 1 | 2 | 3>((worst, { status }) => (status > worst ? status : worst), 0),
+      status: worstOf(alerts),
       alerts: alerts.map(({ name, text }) => [name, text] as const),
       isEnabled: this.#isEnabled,
       isMaster: this.#host.identity.isMaster,
       isSynced: this.#masterSync.isSynced,
       isLocked: this.#parts.isLocked,
+      ...(upstream === undefined ? {} : { upstream }),
       bucket: {
         total: this.buckets.size,
         active: count('active') + count('pinned'),
@@ -304,20 +387,23 @@ export class VshardSide implements VshardStorage {
   // ---- inside -------------------------------------------------------------------------------------------------------
 
   #makeParts(scheduler: Scheduler): ServiceParts {
-    const { environment, engine, identity, name, replication, replicationOptions } = this.#host
+    const { environment, engine, hooks, identity, name, replication, replicationOptions, storageName } = this.#host
     const { clock, random } = environment
     const { buckets, storageRefs } = this
     const settings = (): VshardSettings => this.#settings
     const isEnabled = (): boolean => this.#isEnabled
     return {
       clock,
+      storageName,
       random,
       engine,
       buckets,
+      bucketEvents: this.#bucketEvents,
+      replicaCount: replicationOptions.peers.length,
       bucketRefs: new BucketRefs(buckets, identity, clock),
       storageRefs,
       scheduler,
-      transfers: new Transfers(buckets, () => clock.now()),
+      transfers: new Transfers(buckets, { clock, storageName }),
       reservations: new TurnReservations(clock, scheduler),
       own: new OwnReplicaset(replication, replicationOptions, environment),
       cluster: new ClusterLinks(environment, () => identity.replicasetId),
@@ -338,6 +424,10 @@ export class VshardSide implements VshardStorage {
       assertSynced: () => {
         assertMaster(identity)
         if (!this.#masterSync.isSynced) throw notSynced(identity)
+      },
+      beforeMove: async (bucketId, destination, boundMs) => {
+        const refusals = await hooks.run('move', { bucketId, destination }, boundMs)
+        if (refusals.length > 0) throw new MoveRefusedError(bucketId, destination, functionError(refusals[0]))
       },
       invoke: (context, functionName, args) => this.#host.invoke(context, functionName, args),
       masterUpstream: () => this.#masterUpstream(),
@@ -397,30 +487,24 @@ export class VshardSide implements VshardStorage {
     const { replication } = this.#host
     const link = replication.links.get(replication.leader)
     if (link === undefined) return undefined
-    return link.name === 'follow' ? { status: 'follow', idle: 0, lag: 0 } : { status: link.name }
+    const { name, idleMs, lagMs } = link
+    return {
+      // Tarantool's word for it.
+      status: name === 'connecting' ? 'connect' : name,
+      ...(idleMs === undefined ? {} : { idleMs }),
+      ...(lagMs === undefined ? {} : { lagMs: Math.max(0, lagMs) }), // clocks differ
+    }
   }
 
-  #alerts(): { name: VshardErrorName; text: string; status: 1 | 2 | 3 }[] {
-    const { identity, replicationOptions } = this.#host
-    const alerts: { name: VshardErrorName; text: string; status: 1 | 2 | 3 }[] = []
-    const raise = (name: VshardErrorName, status: 1 | 2 | 3, fields: Record<string, unknown> = {}): void => {
-      alerts.push({ name, text: VshardError.of(name, fields).message, status })
-    }
-    if (identity.isMaster) {
-      const { unconnected } = this.#parts.own
-      const replicas = replicationOptions.peers.length
-      for (const replica of unconnected) raise('UNREACHABLE_REPLICA', 1, { replica })
-      if (replicas > 0 && unconnected.length === replicas)
-        raise('UNREACHABLE_REPLICASET', 3, { replicaset: identity.replicasetId })
-      else if (replicas > 1 && unconnected.length === replicas - 1) raise('LOW_REDUNDANCY', 2)
-    } else {
-      const upstream = this.#masterUpstream()
-      if (upstream === undefined) raise('MISSING_MASTER', 2, { replicaset: identity.replicasetId })
-      else if (upstream.status !== 'follow')
-        raise('UNREACHABLE_MASTER', 1, { replicaset: identity.replicasetId, reason: upstream.status })
-    }
-    if (this.buckets.count('sending') > 0 && this.buckets.count('receiving') > 0) raise('INVALID_REBALANCING', 1)
-    return alerts
+  #publish(bucketId: number, record: BucketRecord | undefined, before: BucketRecord | undefined): void {
+    publishBucket({
+      storage: this.#host.storageName,
+      bucketId,
+      from: before?.status,
+      to: record?.status,
+      destination: (record ?? before)?.destination,
+      generation: (record ?? before)?.generation ?? 0,
+    })
   }
 }
 

@@ -1,13 +1,12 @@
 /*
- * Tarantool's order of values, on decoded values. Between types: nil, booleans, numbers (integers, doubles and decimals
- * compared exactly), strings, binary, uuid, datetime. Strings are ordered by their bytes, which differs from JavaScript's
- * order of UTF-16 units where surrogate pairs meet characters from U+E000 on.
+ * Tarantool's order of values, on decoded values, as its indexes have it. Between types: nil, booleans, numbers (integers, doubles
+ * and decimals compared exactly), strings, binary, uuid, datetime. Strings are ordered by their bytes, which differs from
+ * JavaScript's order of UTF-16 units where surrogate pairs meet characters from U+E000 on. Collations are not known here.
  */
-import { ByteString, Datetime, Decimal, Double, Float, Uuid } from '@orbweaver/iproto'
-
-/** Stands for "before every value" and "behind every value" at the end of a partial key. */
-export const LOWEST: unique symbol = Symbol('lowest')
-export const HIGHEST: unique symbol = Symbol('highest')
+import { Datetime } from './ext/datetime.js'
+import { Decimal } from './ext/decimal.js'
+import { Uuid } from './ext/uuid.js'
+import { ByteString, Double, Float } from './msgpack/wrappers.js'
 
 /** Negative, zero or positive, as `a` stands before, at or behind `b`. Total: every pair of indexable values has an order. */
 export function compareValues(a: unknown, b: unknown): number {
@@ -35,30 +34,7 @@ export function compareValues(a: unknown, b: unknown): number {
   }
 }
 
-/** Key against key, part by part; a key that ends first stands first, unless the other one goes on with LOWEST. */
-export function compareKeys(a: readonly unknown[], b: readonly unknown[]): number {
-  const common = a.length < b.length ? a.length : b.length
-  for (let i = 0; i < common; i++) {
-    const order = compareValues(a[i], b[i])
-    if (order !== 0) return order
-  }
-  if (a.length === b.length) return 0
-  const isLonger = a.length > b.length
-  const goesOnLow = (isLonger ? a : b)[common] === LOWEST
-  return isLonger === goesOnLow ? -1 : 1
-}
-
-/** As `compareKeys`, where a key of one part may be that part itself. */
-export function compareIndexKeys(a: unknown, b: unknown): number {
-  if (typeof a === 'number' && typeof b === 'number') return a === b ? 0 : compareNumbers(a, b)
-  const isListA = Array.isArray(a)
-  const isListB = Array.isArray(b)
-  if (!isListA && !isListB) return compareValues(a, b)
-  return compareKeys(isListA ? (a as unknown[]) : [a], isListB ? (b as unknown[]) : [b])
-}
-
 const RANK = {
-  lowest: -1,
   nil: 0,
   boolean: 1,
   number: 2,
@@ -67,7 +43,6 @@ const RANK = {
   uuid: 5,
   datetime: 6,
   other: 7,
-  highest: 8,
 } as const
 
 function rankOf(value: unknown): number {
@@ -79,8 +54,6 @@ function rankOf(value: unknown): number {
       return RANK.number
     case 'string':
       return RANK.string
-    case 'symbol':
-      return value === LOWEST ? RANK.lowest : RANK.highest
     default:
       break
   }
