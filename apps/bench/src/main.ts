@@ -9,6 +9,7 @@ import { type CaseReport, reportCase } from './results.js'
 import { runCase } from './run.js'
 import { SUBJECT_FLAG } from './subject-handle.js'
 import { serveSubject } from './subject-process.js'
+import { FRONT_FLAG, missingHaproxy, serveFront } from './servers/front-process.js'
 import { fillWide } from './servers/filling.js'
 import { Clusters, missingVshard } from './servers/vshard-cluster.js'
 import { findServer, type FoundServer, TarantoolServer } from './servers/tarantool-server.js'
@@ -26,9 +27,10 @@ async function bench(args: readonly string[]): Promise<void> {
   const found = wanted.some(({ kind }) => kind !== 'codec') ? findServer() : undefined
   const noVshard = wanted.some(({ kind }) => kind === 'router') ? missingVshard() : undefined
   const possible = typeof found === 'string' ? withoutTarantool(wanted) : wanted
-  const cases = noVshard === undefined ? possible : possible.filter(({ kind }) => kind !== 'router')
+  const running = noVshard === undefined ? possible : possible.filter(({ kind }) => kind !== 'router')
+  const cases = missingHaproxy() === undefined ? running : running.map(withoutHaproxy)
   const loadBefore = currentLoad()
-  const isShared = cases.some(({ kind }) => kind === 'wire')
+  const isShared = cases.some(({ kind }) => SHARES_SERVER.has(kind))
   const server = isShared && typeof found === 'object' ? await sharedServer(found, placement.prefix) : undefined
   const clusters = new Clusters(placement)
   const reports: CaseReport[] = []
@@ -61,6 +63,9 @@ async function bench(args: readonly string[]): Promise<void> {
   process.stdout.write(options.json ? `${JSON.stringify(report)}\n` : formatRun(report))
 }
 
+/** Kinds of cases whose subjects are before or behind one Tarantool. */
+const SHARES_SERVER: ReadonlySet<BenchCase['kind']> = new Set<BenchCase['kind']>(['wire', 'proxy'])
+
 /** The server of all clients. */
 async function sharedServer(found: FoundServer, prefix: readonly string[]): Promise<TarantoolServer> {
   const server = await TarantoolServer.start(found, { prefix })
@@ -73,10 +78,14 @@ async function sharedServer(found: FoundServer, prefix: readonly string[]): Prom
   }
 }
 
+function withoutHaproxy(benchCase: BenchCase): BenchCase {
+  return { ...benchCase, subjects: benchCase.subjects.filter((name) => name !== 'HAProxy') }
+}
+
 /** What is left of the cases: servers of our own have no need of one. */
 function withoutTarantool(cases: readonly BenchCase[]): readonly BenchCase[] {
   return cases.flatMap((benchCase) => {
-    if (benchCase.kind === 'wire' || benchCase.kind === 'router') return []
+    if (SHARES_SERVER.has(benchCase.kind) || benchCase.kind === 'router') return []
     return [{ ...benchCase, subjects: benchCase.subjects.filter((name) => !name.startsWith('Tarantool')) }]
   })
 }
@@ -85,6 +94,8 @@ if (process.argv[2] === SUBJECT_FLAG) {
   serveSubject()
 } else if (process.argv[2] === SERVER_FLAG) {
   await serveStorage()
+} else if (process.argv[2] === FRONT_FLAG) {
+  await serveFront()
 } else {
   // Whoever interrupts it still gets everything cleaned up: that is done on `exit`.
   process.once('SIGINT', () => process.exit(130))

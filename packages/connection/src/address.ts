@@ -13,6 +13,9 @@ export interface ParsedUri {
   readonly password: string | undefined
 }
 
+/** 0 is a port to listen on: any that is free. Nobody can be dialled there. */
+type LowestPort = 0 | 1
+
 /** The port of an address that names none, as in Tarantool's examples and tools. */
 export const DEFAULT_PORT = 3301
 
@@ -24,6 +27,10 @@ export const DEFAULT_PORT = 3301
  * @example parseUri('alice:p%40ss@[::1]:3301') // { address: { host: '::1', port: 3301 }, user: 'alice', password: 'p@ss' }
  */
 export function parseUri(text: string): ParsedUri {
+  return readUri(text, 1)
+}
+
+function readUri(text: string, lowestPort: LowestPort): ParsedUri {
   if (typeof text !== 'string') throw refuse(`is ${describe(text)}, expected a text such as "localhost:3301"`)
   if (text.trim() !== text || text === '') throw refuse(text === '' ? 'is empty' : 'has white space around it')
   const { rest, isUnixScheme } = withoutScheme(text)
@@ -31,7 +38,7 @@ export function parseUri(text: string): ParsedUri {
   const { user, password } = at < 0 ? { user: undefined, password: undefined } : parseCredentials(rest.slice(0, at))
   const target = rest.slice(at + 1)
   if (target === '') throw refuse('has no host behind the "@"')
-  return { address: parseTarget(target, isUnixScheme), user, password }
+  return { address: parseTarget(target, isUnixScheme, lowestPort), user, password }
 }
 
 /**
@@ -39,7 +46,15 @@ export function parseUri(text: string): ParsedUri {
  * @throws InvalidArgumentError as `parseUri`, and when there are credentials
  */
 export function parseAddress(text: string): Address {
-  const { address, user } = parseUri(text)
+  return withoutCredentials(readUri(text, 1))
+}
+
+/** Reads an address to listen on: as `parseAddress`, where the port 0 asks the system for a free one. @throws as it */
+export function parseListenAddress(text: string): Address {
+  return withoutCredentials(readUri(text, 0))
+}
+
+function withoutCredentials({ address, user }: ParsedUri): Address {
   if (user !== undefined) throw refuse('holds credentials where only an address belongs')
   return address
 }
@@ -55,7 +70,7 @@ export function formatAddress(address: Address): string {
  * What is wrong with an address given as an object, in words, or undefined.
  * @param lowestPort - 1 for dialling, 0 for listening
  */
-export function addressProblem(address: unknown, lowestPort: 0 | 1 = 1): string | undefined {
+export function addressProblem(address: unknown, lowestPort: LowestPort = 1): string | undefined {
   if (typeof address !== 'object' || address === null) return `expected an address, got ${describe(address)}`
   if ('connect' in address) {
     return typeof address.connect === 'function'
@@ -121,7 +136,7 @@ function decode(text: string, part: string): string {
   throw refuse(`has a "%" in its ${part} that starts no escape: write it as %25, or give user and password as options`)
 }
 
-function parseTarget(target: string, isUnixScheme: boolean): Address {
+function parseTarget(target: string, isUnixScheme: boolean, lowestPort: LowestPort): Address {
   const spelled = target.startsWith('unix/:')
   if (spelled || isUnixScheme || target.startsWith('/') || target.startsWith('./') || target.startsWith('../')) {
     const path = withoutQuery(spelled ? target.slice('unix/:'.length) : target)
@@ -137,18 +152,18 @@ function parseTarget(target: string, isUnixScheme: boolean): Address {
     )
   }
   if (place.includes('#')) throw refuse('has a "#"; a fragment means nothing here')
-  return parseHostAndPort(place)
+  return parseHostAndPort(place, lowestPort)
 }
 
-function parseHostAndPort(place: string): Address {
+function parseHostAndPort(place: string, lowestPort: LowestPort): Address {
   const bracketed = /^\[([^\]]*)\](?::(.*))?$/.exec(place)
   if (bracketed !== null) {
     const host = bracketed[1] ?? ''
     if (!/^[0-9a-f:.]+(%[\w.-]+)?$/i.test(host) || !host.includes(':'))
       throw refuse(`has "${host}" in brackets, which is no IPv6 address`)
-    return { host, port: bracketed[2] === undefined ? DEFAULT_PORT : parsePort(bracketed[2]) }
+    return { host, port: bracketed[2] === undefined ? DEFAULT_PORT : parsePort(bracketed[2], lowestPort) }
   }
-  if (/^\d+$/.test(place)) return { host: 'localhost', port: parsePort(place) }
+  if (/^\d+$/.test(place)) return { host: 'localhost', port: parsePort(place, lowestPort) }
   const colons = place.split(':').length - 1
   if (colons > 1) {
     throw refuse(
@@ -158,12 +173,13 @@ function parseHostAndPort(place: string): Address {
   const [host = '', port] = place.split(':')
   if (host === '') throw refuse('has no host before the ":"')
   if (!/^[\p{L}\p{N}_.-]+$/u.test(host)) throw refuse(`has a character in its host "${host}" that no host name has`)
-  return { host, port: port === undefined ? DEFAULT_PORT : parsePort(port) }
+  return { host, port: port === undefined ? DEFAULT_PORT : parsePort(port, lowestPort) }
 }
 
-function parsePort(text: string): number {
+function parsePort(text: string, lowestPort: LowestPort): number {
   const port = /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN
-  if (!(port >= 1 && port <= 65_535)) throw refuse(`has the port "${text}", expected a number in 1..65535`)
+  if (!(port >= lowestPort && port <= 65_535))
+    throw refuse(`has the port "${text}", expected a number in ${lowestPort}..65535`)
   return port
 }
 

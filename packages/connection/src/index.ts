@@ -46,4 +46,12 @@ export { type Environment, resolveEnvironment, systemEnvironment } from './envir
 export type { Address, Dial, Transport, TransportSink } from './transport.js'
 export { transportPair } from './transport-pair.js'
 export { dialSocket, listen, type SocketListener, socketTransport } from './tcp-transport.js'
-export { addressProblem, DEFAULT_PORT, formatAddress, parseAddress, type ParsedUri, parseUri } from './address.js'
+export {
+  addressProblem,
+  DEFAULT_PORT,
+  formatAddress,
+  parseAddress,
+  parseListenAddress,
+  type ParsedUri,
+  parseUri,
+} from './address.js'

@@ -1,6 +1,6 @@
 import { InvalidArgumentError } from '@orbweaver/iproto'
 import { describe, expect, it } from 'vitest'
-import { addressProblem, formatAddress, parseAddress, parseUri } from '../src/address.js'
+import { addressProblem, formatAddress, parseAddress, parseListenAddress, parseUri } from '../src/address.js'
 
 describe('parseUri understands every form the server understands', () => {
   const forms: readonly [text: string, address: object, user?: string, password?: string][] = [
@@ -149,5 +149,16 @@ describe('addressProblem', () => {
 
   it('allows port 0 for listening', () => {
     expect(addressProblem({ host: 'h', port: 0 }, 0)).toBeUndefined()
+  })
+})
+
+describe('an address to listen on', () => {
+  it('may have the port 0, which nobody can dial', () => {
+    expect(parseListenAddress('127.0.0.1:0')).toEqual({ host: '127.0.0.1', port: 0 })
+    expect(parseListenAddress('[::1]:0')).toEqual({ host: '::1', port: 0 })
+    expect(parseListenAddress('unix/:/run/a.sock')).toEqual({ path: '/run/a.sock' })
+    expect(() => parseAddress('127.0.0.1:0')).toThrow('port "0", expected a number in 1..65535')
+    expect(() => parseListenAddress('h:65536')).toThrow('port "65536", expected a number in 0..65535')
+    expect(() => parseListenAddress('u:p@h:1')).toThrow('holds credentials')
   })
 })

@@ -1,5 +1,5 @@
 /* A configuration file of the command, as data: checked by a schema, then turned into options. */
-import { parseAddress } from '@orbweaver/connection'
+import { parseListenAddress } from '@orbweaver/connection'
 import { ConfigError, type ConfigProblem, isOrbweaverError } from '@orbweaver/iproto'
 import { z } from 'zod'
 import { DEFAULT_LIMITS } from './limits.js'
@@ -82,7 +82,7 @@ export function readConfig(text: string): ProxyOptions {
   const listen = result.data.listen.flatMap((entry, i) => {
     if (typeof entry !== 'string') return [entry]
     try {
-      return [parseAddress(entry)]
+      return [parseListenAddress(entry)]
     } catch (error) {
       if (!isOrbweaverError(error)) throw error
       problems.push({ path: `listen[${i}]`, message: error.message })

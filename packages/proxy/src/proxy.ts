@@ -5,7 +5,7 @@ import {
   type Environment,
   formatAddress,
   listen,
-  parseAddress,
+  parseListenAddress,
   type SocketListener,
   type Transport,
   transportPair,
@@ -708,7 +708,7 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
 }
 
 function addressOf(address: Address | string): Address {
-  return typeof address === 'string' ? parseAddress(address) : address
+  return typeof address === 'string' ? parseListenAddress(address) : address
 }
 
 /** Clients decide by the version what to send: the lowest is right for all targets. */

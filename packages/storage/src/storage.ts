@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { parseAddress, resolveEnvironment, transportPair } from '@orbweaver/connection'
+import { parseListenAddress, resolveEnvironment, transportPair } from '@orbweaver/connection'
 import type { Address, Environment, Transport } from '@orbweaver/connection'
 import {
   type BoxError,
@@ -34,7 +34,7 @@ import { Hooks } from './hooks.js'
 import type { BeforeEvents, BeforeListener } from './hooks.js'
 import { tell } from './listeners.js'
 import { assertEventKey, assertForeignEvent, OwnEvents } from './own-events.js'
-import { PROMISE_FUNCTION } from './replication/promoter.js'
+import { REPLICATION_RIGHT } from './replication/relays.js'
 import { Replication } from './replication/replication.js'
 import type { LinkInfo } from './replication/applier.js'
 import { validateSpaceOptions } from './space-options.js'
@@ -244,15 +244,12 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
       environment: this.#environment,
       ...(options.limits === undefined ? {} : { limits: options.limits }),
     })
-    this.define(PROMISE_FUNCTION, (_context, term, candidate) =>
-      this.#replication.promise(Number(term), Number(candidate)),
-    )
     for (const [name, run] of Object.entries(this.#vshard?.functions ?? {})) this.define(name, run)
     this.#announce()
   }
 
   async listen(address: Address | string): Promise<Address> {
-    return this.#server.listen(typeof address === 'string' ? parseAddress(address) : address)
+    return this.#server.listen(typeof address === 'string' ? parseListenAddress(address) : address)
   }
 
   /** Without one in the options it is that of the data, once they are read. */
@@ -497,9 +494,9 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
     })
   }
 
-  subscribe(session: ClientSession, frame: InboundFrame): void {
-    this.users.check(session.user, 'execute', PROMISE_FUNCTION)
-    this.#replication.subscribe(session, frame)
+  servePeer(session: ClientSession, frame: InboundFrame): void | Promise<void> {
+    this.users.check(session.user, 'execute', REPLICATION_RIGHT)
+    return this.#replication.serve(session, frame)
   }
 
   acknowledge(session: ClientSession, frame: InboundFrame): boolean {

@@ -7,6 +7,7 @@ import { msgpackLiteCodec, msgpackrCodec, orbweaverCodec, ownBufferCodec } from 
 import { orbweaverSubject } from './orbweaver.js'
 import { rawSocketSubject } from './raw-socket.js'
 import { connectionSubject, replicasetSubject } from './replicaset.js'
+import { proxySubject } from './proxies.js'
 import { routerSubject } from './routers.js'
 import { memorySubject, serverSubject } from './servers.js'
 import type { Subject } from './subject.js'
@@ -39,6 +40,8 @@ export function makeSubject(name: SubjectName, benchCase: BenchCase, { port, clu
       return serverSubject(name, benchCase)
     case 'memory':
       return memorySubject(name, benchCase)
+    case 'proxy':
+      return proxySubject(name, benchCase, port)
     case 'router':
       return cluster === undefined ? noPart(name, benchCase) : routerSubject(name, benchCase, cluster)
     case 'wire':
