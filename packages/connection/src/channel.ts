@@ -12,6 +12,8 @@ import type { Transport, TransportSink } from './transport.js'
 export interface ChannelSink {
   /** One whole frame, length prefix included. The buffer is the receiver's. */
   frame(frame: Buffer): void
+  /** In the place of `frame`, without a slice of its own: the frame is [start, end) of memory that it shares with its neighbours. */
+  frameIn?(bytes: Buffer, start: number, end: number): void
   /**
    * A large frame begins. `head` holds its first bytes, the header at least; what follows goes to the returned receiver.
    * @param frameBytes - the whole frame, prefix included
@@ -263,9 +265,10 @@ class Channel implements FrameChannel, TransportSink {
     const reader = this.#reader
     try {
       while (this.#cause === undefined) {
-        const frame = reader.next()
-        if (frame !== undefined) sink.frame(frame)
-        else if (reader.large === undefined || !this.#deliverLarge(sink)) return
+        if (reader.advance()) {
+          if (sink.frameIn === undefined) sink.frame(reader.bytes.subarray(reader.start, reader.end))
+          else sink.frameIn(reader.bytes, reader.start, reader.end)
+        } else if (reader.large === undefined || !this.#deliverLarge(sink)) return
       }
     } catch (error) {
       // Only the reader throws here (a sink must not): the stream cannot be understood any further.

@@ -45,6 +45,10 @@ export class FrameReader {
   #wanted = 0
   #large: { head: Buffer; frameBytes: number; remainingBytes: number } | undefined
   #failure: MalformedFrameError | FrameTooLargeError | undefined
+  /** The frame that `advance` found: [start, end) of `bytes`. */
+  bytes: Buffer = NO_BYTES
+  start = 0
+  end = 0
 
   constructor(options: FrameReaderOptions) {
     this.maxFrameBytes = options.maxFrameBytes
@@ -77,9 +81,20 @@ export class FrameReader {
    * throws the same again
    */
   next(): Buffer | undefined {
+    return this.advance() ? this.bytes.subarray(this.start, this.end) : undefined
+  }
+
+  /**
+   * As `next`, without a slice: the frame is [start, end) of `bytes`, which is memory that it shares with its neighbours and that
+   * nobody writes to again but who receives the frame.
+   * @returns whether there is one
+   */
+  advance(): boolean {
     if (this.#failure !== undefined) throw this.#failure
-    if (this.#large !== undefined) return undefined
-    return this.#partialBytes > 0 ? this.#continuePartial() : this.#nextFromChunk()
+    if (this.#large === undefined && (this.#partialBytes > 0 ? this.#continuePartial() : this.#nextFromChunk())) return true
+    // The last frame's memory is its receiver's to keep.
+    this.bytes = NO_BYTES
+    return false
   }
 
   /**
@@ -97,18 +112,24 @@ export class FrameReader {
     return piece
   }
 
-  #nextFromChunk(): Buffer | undefined {
+  #nextFromChunk(): boolean {
     const chunk = this.#current()
-    if (chunk === undefined) return undefined
+    if (chunk === undefined) return false
     const here = chunk.length - this.#offset
     const size = this.#frameBytes(chunk, this.#offset, here)
-    if (size !== 0 && size <= here && size < this.#largeFrameBytes) return this.#consume(chunk, size)
+    if (size !== 0 && size <= here && size < this.#largeFrameBytes) {
+      this.bytes = chunk
+      this.start = this.#offset
+      this.end = this.#offset += size
+      this.#buffered -= size
+      return true
+    }
     this.#wanted = size
     return this.#continuePartial()
   }
 
   /** Collects the frame that does not lie in one chunk, or the head of a large one. */
-  #continuePartial(): Buffer | undefined {
+  #continuePartial(): boolean {
     for (let chunk = this.#current(); chunk !== undefined; chunk = this.#current()) {
       // A prefix that spans chunks is taken byte by byte: nothing of the next frame may come along.
       const upTo = this.#wanted === 0 ? this.#partialBytes + 1 : this.#collectable()
@@ -118,20 +139,26 @@ export class FrameReader {
       if (this.#wanted === 0) this.#wanted = this.#frameBytes(this.#partial, 0, this.#partialBytes)
       if (this.#wanted !== 0 && this.#partialBytes === this.#collectable()) return this.#finishPartial()
     }
-    return undefined
+    return false
   }
 
-  #finishPartial(): Buffer | undefined {
-    const frame = this.#partial.subarray(0, this.#partialBytes)
-    this.#buffered -= this.#partialBytes
-    if (this.#wanted >= this.#largeFrameBytes) {
-      const remainingBytes = this.#wanted - this.#partialBytes
-      if (remainingBytes > 0) this.#large = { head: frame, frameBytes: this.#wanted, remainingBytes }
-    }
-    const isWhole = this.#large === undefined
+  #finishPartial(): boolean {
+    const bytes = this.#partial
+    const end = this.#partialBytes
+    this.#buffered -= end
     this.#partial = NO_BYTES
-    this.#partialBytes = this.#wanted = 0
-    return isWhole ? frame : undefined
+    this.#partialBytes = 0
+    const remainingBytes = this.#wanted >= this.#largeFrameBytes ? this.#wanted - end : 0
+    const frameBytes = this.#wanted
+    this.#wanted = 0
+    if (remainingBytes > 0) {
+      this.#large = { head: bytes.subarray(0, end), frameBytes, remainingBytes }
+      return false
+    }
+    this.bytes = bytes
+    this.start = 0
+    this.end = end
+    return true
   }
 
   /** How many bytes of the current frame are collected: all of it, or the head of a large one. */

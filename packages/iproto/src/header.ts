@@ -29,49 +29,88 @@ export class FrameHeader {
   }
 
   /**
-   * @param frame - a whole frame, prefix included
+   * @param frame - memory with a whole frame, prefix included, from `start` to `end`; by default nothing else is in it. Offsets of the
+   * body are those of the memory
    * @throws MalformedFrameError when the header is no map of uints or the prefix does not fit the frame; all fields are 0 then, so that
    * an answer carries the sync 0 as a server's does
    */
-  read(frame: Buffer): void {
-    const length = frame.length
+  read(frame: Buffer, start = 0, end: number = frame.length): void {
     if (
-      length >= FIXED_2X_BYTES &&
-      frame[0] === 0xce &&
-      uint32(frame, 1) === length - 5 &&
-      frame[5] === 0x83 &&
-      frame[6] === Key.requestType &&
-      frame[7] === 0xce &&
-      frame[12] === Key.sync &&
-      frame[13] === 0xcf &&
-      frame[22] === Key.schemaVersion
+      end - start >= FIXED_2X_BYTES &&
+      frame[start] === 0xce &&
+      uint32(frame, start + 1) === end - start - 5 &&
+      frame[start + 5] === 0x83 &&
+      frame[start + 6] === Key.requestType &&
+      frame[start + 7] === 0xce &&
+      frame[start + 12] === Key.sync &&
+      frame[start + 13] === 0xcf &&
+      frame[start + 22] === Key.schemaVersion
     ) {
-      if (frame[23] === 0xce) {
-        this.#readFixed(frame, uint32(frame, 24), FIXED_2X_BYTES)
+      if (frame[start + 23] === 0xce) {
+        this.#readFixed(frame, start, end, uint32(frame, start + 24), FIXED_2X_BYTES)
         return
       }
-      if (frame[23] === 0xcf && length >= FIXED_3X_BYTES) {
-        this.#readFixed(frame, uint32(frame, 24) * 0x100000000 + uint32(frame, 28), FIXED_3X_BYTES)
+      if (frame[start + 23] === 0xcf && end - start >= FIXED_3X_BYTES) {
+        const schemaVersion = uint32(frame, start + 24) * 0x100000000 + uint32(frame, start + 28)
+        this.#readFixed(frame, start, end, schemaVersion, FIXED_3X_BYTES)
         return
       }
     }
+    if (this.#readShort(frame, start, end)) return
     this.#clear()
     try {
-      this.#readMap(frame)
+      this.#readMap(frame, start, end)
     } catch (error) {
       this.#clear()
       throw error
     }
   }
 
-  #readFixed(frame: Buffer, schemaVersion: number, bodyStart: number): void {
-    this.type = uint32(frame, 8)
-    this.syncHigh = uint32(frame, 14)
-    this.syncLow = uint32(frame, 18)
+  /** A request without a stream and a schema version, as most are: ce <size> 82 00 <type> 01 <sync>. @returns false for any other */
+  #readShort(frame: Buffer, start: number, end: number): boolean {
+    const syncAt = start + SHORT_SYNC_AT
+    if (
+      end <= syncAt ||
+      frame[start] !== 0xce ||
+      frame[start + 5] !== 0x82 ||
+      frame[start + 6] !== Key.requestType ||
+      frame[start + 7]! >= 0x80 ||
+      frame[start + 8] !== Key.sync ||
+      uint32(frame, start + 1) !== end - start - 5
+    )
+      return false
+    const lead = frame[syncAt]!
+    let bodyStart = syncAt + 1
+    let sync = lead
+    if (lead >= 0x80) {
+      if (lead < 0xcc || lead > 0xce) return false
+      bodyStart += 1 << (lead - 0xcc)
+      if (bodyStart > end) return false
+      sync =
+        lead === 0xce
+          ? uint32(frame, syncAt + 1)
+          : lead === 0xcd
+            ? (frame[syncAt + 1]! << 8) | frame[syncAt + 2]!
+            : frame[syncAt + 1]!
+    }
+    this.type = frame[start + 7]!
+    this.syncHigh = 0
+    this.syncLow = sync
+    this.streamId = 0
+    this.schemaVersion = undefined
+    this.bodyStart = bodyStart
+    this.bodyEnd = end
+    return true
+  }
+
+  #readFixed(frame: Buffer, start: number, end: number, schemaVersion: number, headBytes: number): void {
+    this.type = uint32(frame, start + 8)
+    this.syncHigh = uint32(frame, start + 14)
+    this.syncLow = uint32(frame, start + 18)
     this.streamId = 0
     this.schemaVersion = schemaVersion
-    this.bodyStart = bodyStart
-    this.bodyEnd = frame.length
+    this.bodyStart = start + headBytes
+    this.bodyEnd = end
   }
 
   #clear(): void {
@@ -79,10 +118,10 @@ export class FrameHeader {
     this.schemaVersion = undefined
   }
 
-  #readMap(frame: Buffer): void {
-    const cursor = new UintCursor(frame)
-    if (cursor.next('frame size') !== frame.length - cursor.at) {
-      throw new MalformedFrameError(`A frame of ${frame.length} bytes announces another size`)
+  #readMap(frame: Buffer, start: number, end: number): void {
+    const cursor = new UintCursor(frame, start, end)
+    if (cursor.next('frame size') !== end - cursor.at) {
+      throw new MalformedFrameError(`A frame of ${end - start} bytes announces another size`)
     }
     for (let entries = cursor.mapSize('header'); entries > 0; entries--) {
       const key = cursor.next('header key')
@@ -107,26 +146,33 @@ export class FrameHeader {
       }
     }
     this.bodyStart = cursor.at
-    this.bodyEnd = frame.length
+    this.bodyEnd = end
   }
 }
 
 /**
  * Overwrites the sync of a reply in place.
+ * @param start - where the frame begins in the memory, `end` where it ends; by default nothing else is in it
  * @returns false when the frame does not have the fixed layout of a reply with eight bytes of sync: write it anew then
  */
-export function patchReplySync(frame: Buffer, syncHigh: number, syncLow: number): boolean {
+export function patchReplySync(
+  frame: Buffer,
+  syncHigh: number,
+  syncLow: number,
+  start = 0,
+  end: number = frame.length,
+): boolean {
   const isFixed =
-    frame.length >= FIXED_2X_BYTES &&
-    frame[0] === 0xce &&
-    frame[5] === 0x83 &&
-    frame[6] === Key.requestType &&
-    frame[7] === 0xce &&
-    frame[12] === Key.sync &&
-    frame[13] === 0xcf
+    end - start >= FIXED_2X_BYTES &&
+    frame[start] === 0xce &&
+    frame[start + 5] === 0x83 &&
+    frame[start + 6] === Key.requestType &&
+    frame[start + 7] === 0xce &&
+    frame[start + 12] === Key.sync &&
+    frame[start + 13] === 0xcf
   if (!isFixed) return false
-  frame.writeUInt32BE(syncHigh, 14)
-  frame.writeUInt32BE(syncLow, 18)
+  putUint32(frame, start + 14, syncHigh)
+  putUint32(frame, start + 18, syncLow)
   return true
 }
 
@@ -144,9 +190,10 @@ export class UintCursor {
   readonly bytes: Buffer
   readonly end: number
 
-  constructor(bytes: Buffer) {
+  constructor(bytes: Buffer, start = 0, end: number = bytes.length) {
     this.bytes = bytes
-    this.end = bytes.length
+    this.at = start
+    this.end = end
   }
 
   /** @throws MalformedFrameError when what follows is no uint: non-negative numbers in signed forms are none, as for servers */
@@ -207,8 +254,17 @@ export class UintCursor {
 }
 
 const FIXED_2X_BYTES = 28
+/** Where the sync of a short request header is. */
+const SHORT_SYNC_AT = 9
 const FIXED_3X_BYTES = 32
 
 function uint32(bytes: Buffer, at: number): number {
   return bytes[at]! * 0x1000000 + ((bytes[at + 1]! << 16) | (bytes[at + 2]! << 8) | bytes[at + 3]!)
+}
+
+function putUint32(bytes: Buffer, at: number, value: number): void {
+  bytes[at] = value >>> 24
+  bytes[at + 1] = value >>> 16
+  bytes[at + 2] = value >>> 8
+  bytes[at + 3] = value
 }

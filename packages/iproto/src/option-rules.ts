@@ -61,39 +61,48 @@ const fromZero: OptionRule = {
 }
 
 /** Rules that many options share, and how to make others. */
-export const optionRule = {
-  anything: { expected: 'anything', fits: () => true } as OptionRule,
-  text: { expected: 'a non-empty string', fits: (value) => typeof value === 'string' && value !== '' } as OptionRule,
-  flag: { expected: 'true or false', fits: (value) => typeof value === 'boolean' } as OptionRule,
-  list: { expected: 'a list', fits: (value) => Array.isArray(value) } as OptionRule,
-  object: { expected: 'an object', fits: isObject } as OptionRule,
-  function: { expected: 'a function', fits: (value) => typeof value === 'function' } as OptionRule,
+export const optionRule: {
+  readonly anything: OptionRule
+  readonly text: OptionRule
+  readonly flag: OptionRule
+  readonly list: OptionRule
+  readonly object: OptionRule
+  readonly function: OptionRule
+  readonly uuid: OptionRule
+  readonly positiveInteger: OptionRule
+  /** Infinity too: a time without end. */
+  readonly fromZero: OptionRule
+  readonly finiteFromZero: OptionRule
+  readonly required: (rule: OptionRule) => OptionRule
+  readonly oneOf: (...choices: readonly string[]) => OptionRule
+  readonly integer: (from: number, to?: number) => OptionRule
+} = {
+  anything: { expected: 'anything', fits: () => true },
+  text: { expected: 'a non-empty string', fits: (value) => typeof value === 'string' && value !== '' },
+  flag: { expected: 'true or false', fits: (value) => typeof value === 'boolean' },
+  list: { expected: 'a list', fits: (value) => Array.isArray(value) },
+  object: { expected: 'an object', fits: isObject },
+  function: { expected: 'a function', fits: (value) => typeof value === 'function' },
   uuid: {
     expected: 'a uuid',
     fits: (value) =>
       typeof value === 'string' && /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i.test(value),
-  } as OptionRule,
+  },
   positiveInteger: {
     expected: 'a positive integer',
     fits: (value) => Number.isSafeInteger(value) && Number(value) >= 1,
-  } as OptionRule,
-  fromZero: fromZero as OptionRule,
-  finiteFromZero: {
-    expected: 'a finite number from 0',
-    fits: (value) => fromZero.fits(value) && value !== Infinity,
-  } as OptionRule,
-
-  required: (rule: OptionRule): OptionRule => ({ ...rule, isRequired: true }),
-
-  oneOf: (...choices: readonly string[]): OptionRule => {
+  },
+  fromZero,
+  finiteFromZero: { expected: 'a finite number from 0', fits: (value) => fromZero.fits(value) && value !== Infinity },
+  required: (rule) => ({ ...rule, isRequired: true }),
+  oneOf: (...choices) => {
     const list = choices.map((choice) => `'${choice}'`)
     return {
       expected: list.length === 1 ? list[0]! : `${list.slice(0, -1).join(', ')} or ${list.at(-1)!}`,
       fits: (value) => choices.some((choice) => choice === value),
     }
   },
-
-  integer: (from: number, to: number = Number.MAX_SAFE_INTEGER): OptionRule => ({
+  integer: (from, to = Number.MAX_SAFE_INTEGER) => ({
     expected: to === Number.MAX_SAFE_INTEGER ? `an integer from ${from}` : `an integer from ${from} to ${to}`,
     fits: (value) => Number.isSafeInteger(value) && Number(value) >= from && Number(value) <= to,
   }),

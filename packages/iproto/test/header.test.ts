@@ -39,6 +39,10 @@ describe('FrameHeader', () => {
       '83 00 ce00000000 01 cf0000000000000001 05 cf0000000000000051',
       [0, 1, 0, 81, 0],
     ],
+    ['a short request with a sync of one byte', '82 00 01 01 07 80', [1, 7, 0, undefined, 1]],
+    ['a short request with a sync of 8 bits', '82 00 01 01 ccff 80', [1, 255, 0, undefined, 1]],
+    ['a short request with a sync of 16 bits', '82 00 01 01 cdfffe 80', [1, 0xfffe, 0, undefined, 1]],
+    ['a short request with a sync of 32 bits', '82 00 01 01 cefffffffe', [1, 0xfffffffe, 0, undefined, 0]],
     ['an event', '82 00 4c 01 07 8157a16b', [76, 7, 0, undefined, 4]],
     ['any order of keys and any width', '84 0a cd0101 05 cc07 01 ce00000002 00 cf0000000000000001', [1, 2, 257, 7, 0]],
     ['a map16 as header', 'de0002 00 40 01 03', [64, 3, 0, undefined, 0]],
@@ -56,6 +60,9 @@ describe('FrameHeader', () => {
 
   test.each([
     ['no map', '92 00 40'],
+    ['a short request whose sync is cut', '82 00 01 01 ce0000'],
+    ['a short request without a sync', '82 00 01 01'],
+    ['a short request whose sync is a text', '82 00 01 01 a131'],
     ['a type that is text', '82 00 a140 01 07'],
     ['a sync in a signed form', '82 00 40 01 d300000000000000ff'],
     ['a small sync in a signed form', '82 00 40 01 d007'],

@@ -47,6 +47,8 @@ export interface Attempt {
   readonly signal?: AbortSignal | undefined
   /** For reads: do not ask an instance that is farther behind the master, or about which that is not known. */
   readonly maxLagMs?: number | undefined
+  /** For `ro` and `re`: takes the place of nearness, the lowest first. Default: by zones, as configured. */
+  readonly rank?: ((instance: InstanceHandle) => number) | undefined
   /** It belongs to a stream that may hold a transaction: never held, never sent again. */
   readonly inStream?: boolean
   /**

@@ -129,7 +129,7 @@ export class Dispatcher implements DiscoveryHost {
 
   /** Sends a read to somebody else than those. @returns false: there is nobody else */
   dispatchBeside(attempt: Attempt, mode: CallMode, others: ReadonlySet<number>): boolean {
-    const reader = this.#isClosed ? undefined : this.#choose(mode, others, attempt.maxLagMs)
+    const reader = this.#isClosed ? undefined : this.#choose(mode, others, attempt)
     if (reader === undefined) return false
     attempt.run(reader, encodeToken(this.discovery.epoch, reader.slot, mode))
     return true
@@ -314,7 +314,7 @@ export class Dispatcher implements DiscoveryHost {
   // ---- reads
 
   #dispatchRead(attempt: Attempt, mode: CallMode): void {
-    const reader = this.#isClosed ? undefined : this.#choose(mode, NOBODY, attempt.maxLagMs)
+    const reader = this.#isClosed ? undefined : this.#choose(mode, NOBODY, attempt)
     if (reader !== undefined) {
       attempt.run(reader, encodeToken(this.discovery.epoch, reader.slot, mode))
       return
@@ -379,7 +379,7 @@ export class Dispatcher implements DiscoveryHost {
   }
 
   #runRead(held: Held): boolean {
-    const reader = this.#choose(held.mode, held.tried, held.attempt.maxLagMs)
+    const reader = this.#choose(held.mode, held.tried, held.attempt)
     if (reader === undefined) return false
     held.dispatches += 1
     const outcome = held.attempt.run(reader, encodeToken(this.discovery.epoch, reader.slot, held.mode))
@@ -387,7 +387,7 @@ export class Dispatcher implements DiscoveryHost {
     return true
   }
 
-  #choose(mode: CallMode, tried: ReadonlySet<number>, maxLagMs: number | undefined): Instance | undefined {
+  #choose(mode: CallMode, tried: ReadonlySet<number>, { maxLagMs, rank }: Attempt): Instance | undefined {
     const { instances, master } = this.discovery
     if (maxLagMs !== undefined) this.discovery.wantLag()
     const context: ReadContext = {
@@ -397,7 +397,8 @@ export class Dispatcher implements DiscoveryHost {
       weightOf,
       isFresh: maxLagMs === undefined ? always : (candidate) => this.#isWithin(candidate as Instance, maxLagMs),
     }
-    return chooseReader(instances, mode, context)
+    const candidates = rank === undefined ? instances : [...instances].sort((a, b) => rank(a) - rank(b))
+    return chooseReader(candidates, mode, context)
   }
 
   #isWithin(instance: Instance, maxLagMs: number): boolean {

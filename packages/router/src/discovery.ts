@@ -1,14 +1,13 @@
 /*
  * Learning all routes in the background: at the start every replicaset is read page after page without a pause, all in
- * parallel; when everything is known, one gentle sweep of each per interval keeps the table fresh. A replicaset that fails is
- * tried again by itself and holds up nobody.
+ * parallel; when everything is known, the pages of one gentle sweep are spread over the interval. A replicaset that fails is tried
+ * again by itself and holds up nobody.
  */
 import type { Clock } from '@orbweaver/connection'
-import { callRequest, decodeData } from '@orbweaver/iproto'
-import { bucketsDiscoveryCall, readBucketsDiscovery } from '@orbweaver/vshard'
-import { UNKNOWN } from './route-table.js'
+import { askPage } from './bucket-pages.js'
+import type { RouteFact } from './route-fact.js'
 import type { RouteWorker } from './route-worker.js'
-import { callSet, orbweaverErrorOf } from './set-call.js'
+import { orbweaverErrorOf } from './set-call.js'
 import type { RoutedSet, Topology } from './topology.js'
 
 export type DiscoveryMode = 'on' | 'once' | 'off'
@@ -17,110 +16,215 @@ const PAGE_TIMEOUT_MS = 10_000
 const SWEEP_INTERVAL_MS = 600_000
 const FIRST_PAUSE_MS = 1_000
 const LONGEST_PAUSE_MS = 10_000
+/** Sweeps while buckets are missing: they may be lost for good. */
+const LONGEST_MISSING_PAUSE_MS = 60_000
+/** Many routers that start at the same moment begin within so much of each other. */
+const START_SPREAD_MS = 50
 /** Ids a set did not list are looked for in ranges of this size, so that one turn stays short. */
 const SWEEP_CHUNK = 16_384
 
 export interface SetDiscovery {
   /** Whole sweeps done. */
   readonly sweeps: number
+  /** Pages read. */
+  readonly pages: number
   /** Why the last try failed; undefined after a success. */
   readonly lastError: string | undefined
 }
 
-export class Discovery {
-  readonly #topology: Topology
-  readonly #routes: RouteWorker
-  readonly #clock: Clock
-  readonly #mode: DiscoveryMode
-  readonly #state = new Map<string, { sweeps: number; lastError: string | undefined }>()
-  readonly #pauses = new Set<() => void>()
-  #isStopped = false
+export interface DiscoveryParts {
+  readonly topology: Topology
+  readonly routes: RouteWorker
+  readonly clock: Clock
+  readonly random: () => number
+  /** Told of buckets beyond the cluster's number: the storage was set up for another one, and is not listened to. */
+  readonly miscounted: (set: RoutedSet, bucketId: number | undefined) => void
+}
 
-  constructor(topology: Topology, routes: RouteWorker, clock: Clock, mode: DiscoveryMode) {
-    this.#topology = topology
-    this.#routes = routes
-    this.#clock = clock
+export class Discovery {
+  readonly #parts: DiscoveryParts
+  #mode: DiscoveryMode
+  readonly #followers = new Map<number, Follower>()
+
+  constructor(parts: DiscoveryParts, mode: DiscoveryMode) {
+    this.#parts = parts
     this.#mode = mode
   }
 
+  get mode(): DiscoveryMode {
+    return this.#mode
+  }
+
   start(): void {
-    if (this.#mode === 'off') return
-    for (const set of this.#topology.sets) {
-      this.#state.set(set.id, { sweeps: 0, lastError: undefined })
-      void this.#follow(set)
+    this.#follow(START_SPREAD_MS)
+  }
+
+  /** Begins anew in another mode. */
+  setMode(mode: DiscoveryMode): void {
+    this.stop()
+    this.#mode = mode
+    this.#follow(0)
+  }
+
+  /** Another topology: new sets are read, those that are gone are not, all others are looked through again. */
+  topologyChanged(): void {
+    const { topology } = this.#parts
+    for (const [index, follower] of this.#followers) {
+      if (topology.at(index) !== undefined) continue
+      follower.stop()
+      this.#followers.delete(index)
     }
+    this.hurry()
+    this.#follow(0)
+  }
+
+  /** Routes are often wrong: all sets are read again now. */
+  hurry(): void {
+    for (const follower of this.#followers.values()) follower.hurry()
+  }
+
+  stop(): void {
+    for (const follower of this.#followers.values()) follower.stop()
+    this.#followers.clear()
+  }
+
+  stateOf(set: RoutedSet): SetDiscovery | undefined {
+    return this.#followers.get(set.index)?.state
+  }
+
+  #follow(spreadMs: number): void {
+    if (this.#mode === 'off') return
+    for (const { index } of this.#parts.topology.sets) {
+      if (this.#followers.has(index)) continue
+      const follower = new Follower(this.#parts, index, this.#mode === 'once')
+      this.#followers.set(index, follower)
+      void follower.run(spreadMs * this.#parts.random())
+    }
+  }
+}
+
+/** Reads one replicaset, for as long as it is configured. */
+class Follower {
+  readonly #parts: DiscoveryParts
+  readonly #index: number
+  readonly #isOnce: boolean
+  #sweeps = 0
+  #pages = 0
+  #lastError: string | undefined
+  #isStopped = false
+  /** No pauses between pages. */
+  #isEager = true
+  #wake: () => void = () => undefined
+
+  constructor(parts: DiscoveryParts, index: number, isOnce: boolean) {
+    this.#parts = parts
+    this.#index = index
+    this.#isOnce = isOnce
+  }
+
+  get state(): SetDiscovery {
+    return { sweeps: this.#sweeps, pages: this.#pages, lastError: this.#lastError }
   }
 
   stop(): void {
     this.#isStopped = true
-    for (const wake of [...this.#pauses]) wake()
+    this.#wake()
   }
 
-  get state(): ReadonlyMap<string, SetDiscovery> {
-    return this.#state
+  hurry(): void {
+    this.#isEager = true
+    this.#wake()
   }
 
-  async #follow(set: RoutedSet): Promise<void> {
-    const state = this.#state.get(set.id)!
-    let pause = FIRST_PAUSE_MS
+  async run(delayMs: number): Promise<void> {
+    if (delayMs > 0) await this.#wait(delayMs)
+    let pauseMs = FIRST_PAUSE_MS
+    let missingPauseMs = FIRST_PAUSE_MS
+    /** Pages of the last sweep: the next one is spread by them. */
+    let pages = 1
     while (!this.#isStopped) {
       try {
-        await this.#sweep(set)
-        state.sweeps++
-        state.lastError = undefined
-        pause = FIRST_PAUSE_MS
-        if (this.#mode === 'once' || this.#isStopped) return
-        await this.#wait(SWEEP_INTERVAL_MS)
+        pages = await this.#sweep(pages)
+        this.#lastError = undefined
+        pauseMs = FIRST_PAUSE_MS
+        if (this.#isStopped) return
+        this.#sweeps++
+        if (this.#isEager) continue
+        if (this.#isAllKnown()) {
+          if (this.#isOnce) return
+          missingPauseMs = FIRST_PAUSE_MS
+          await this.#wait(this.#jittered(SWEEP_INTERVAL_MS / pages))
+        } else {
+          // Buckets on their way stand on no page.
+          await this.#wait(this.#jittered(missingPauseMs))
+          missingPauseMs = Math.min(missingPauseMs * 2, LONGEST_MISSING_PAUSE_MS)
+          if (!this.#isAllKnown()) this.#isEager = true
+        }
       } catch (error) {
-        state.lastError = orbweaverErrorOf(error).message
-        await this.#wait(pause)
-        pause = Math.min(pause * 2, LONGEST_PAUSE_MS)
+        this.#lastError = orbweaverErrorOf(error).message
+        await this.#wait(this.#jittered(pauseMs))
+        pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)
       }
     }
   }
 
-  async #sweep(set: RoutedSet): Promise<void> {
-    const started = this.#routes.tick()
-    const listed = new Set<number>()
-    let from: number | undefined = 1
+  #isAllKnown(): boolean {
+    const { table } = this.#parts.routes
+    return table.known === table.bucketCount
+  }
+
+  /** @returns its pages */
+  async #sweep(lastPages: number): Promise<number> {
+    const { clock, routes, topology } = this.#parts
+    const { bucketCount } = routes.table
+    const started = routes.tick()
+    const listed = new Uint8Array((bucketCount >> 3) + 1)
+    let listedCount = 0
     let isComplete = true
-    while (from !== undefined && !this.#isStopped) {
-      const sent = this.#routes.tick()
-      // Without a master its replicas tell, but they may lag behind: what is known already stays.
-      const mode = set.replicaset.master() === undefined ? 'ro' : 'rw'
-      const { name, args } = bucketsDiscoveryCall(from)
-      const { reply } = await callSet(set.replicaset, callRequest(name, args), {
-        mode,
-        deadline: this.#clock.now() + PAGE_TIMEOUT_MS,
-        idempotent: true,
-      })
-      const page = readBucketsDiscovery(decodeData(reply))
-      if (!page.ok) throw page.error
-      const { buckets } = page.value
-      const { table } = this.#routes
-      this.#routes.reportPage(
-        set.index,
-        mode === 'rw'
-          ? buckets
-          : buckets.filter((id) => id >= 1 && id <= table.bucketCount && table.lookup(id) === UNKNOWN),
-        sent,
-      )
-      isComplete &&= mode === 'rw'
-      for (const bucketId of page.value.buckets) listed.add(bucketId)
-      from = page.value.nextFrom
+    let pages = 0
+    const isEager = this.#isEager
+    this.#isEager = false
+    for (let from: number | undefined = 1; from !== undefined;) {
+      const set = topology.at(this.#index)
+      if (set === undefined || this.#isStopped) return pages
+      const page = await askPage(set, from, routes.tick(), clock.now() + PAGE_TIMEOUT_MS)
+      if (this.#isStopped) return pages
+      pages++
+      this.#pages++
+      const beyond = page.buckets.find((bucketId) => bucketId > bucketCount)
+      this.#parts.miscounted(set, beyond)
+      if (beyond === undefined) {
+        routes.reportPage(page.facts)
+        for (const bucketId of page.buckets) listed[bucketId >> 3]! |= 1 << (bucketId & 7)
+        listedCount += page.buckets.length
+      }
+      isComplete &&= !page.isReplica && beyond === undefined
+      from = page.nextFrom
+      if (from !== undefined && !isEager && !this.#isEager)
+        await this.#wait(this.#jittered(SWEEP_INTERVAL_MS / lastPages))
     }
-    if (!this.#isStopped && isComplete) await this.#forgetUnlisted(set, listed, started)
+    // Nothing to look for when the table has no more of this set than it listed.
+    if (isComplete && routes.table.countOf(this.#index) > listedCount) await this.#forgetUnlisted(listed, started)
+    return pages
   }
 
   /** What the table says this set has and the sweep did not list has left it. */
-  async #forgetUnlisted(set: RoutedSet, listed: ReadonlySet<number>, sent: number): Promise<void> {
-    const { bucketCount } = this.#routes.table
-    for (let from = 1; from <= bucketCount; from += SWEEP_CHUNK) {
-      for (const bucketId of this.#routes.table.bucketsOf(set.index, from, from + SWEEP_CHUNK)) {
-        if (!listed.has(bucketId)) this.#routes.report({ kind: 'unlisted', bucketId, from: set.index, sent })
+  async #forgetUnlisted(listed: Uint8Array, sent: number): Promise<void> {
+    const { clock, routes } = this.#parts
+    const { bucketCount } = routes.table
+    for (let from = 1; from <= bucketCount && !this.#isStopped; from += SWEEP_CHUNK) {
+      const facts: RouteFact[] = []
+      for (const bucketId of routes.table.bucketsOf(this.#index, from, from + SWEEP_CHUNK)) {
+        if ((listed[bucketId >> 3]! & (1 << (bucketId & 7))) === 0)
+          facts.push({ kind: 'unlisted', bucketId, from: this.#index, sent })
       }
-      if (from + SWEEP_CHUNK <= bucketCount) await new Promise<void>((resolve) => this.#clock.soon(resolve))
+      routes.reportPage(facts)
+      if (from + SWEEP_CHUNK <= bucketCount) await new Promise<void>((resolve) => clock.soon(resolve))
     }
+  }
+
+  #jittered(ms: number): number {
+    return ms * (0.8 + 0.4 * this.#parts.random())
   }
 
   #wait(ms: number): Promise<void> {
@@ -128,11 +232,10 @@ export class Discovery {
     return new Promise((resolve) => {
       const wake = (): void => {
         cancel()
-        this.#pauses.delete(wake)
         resolve()
       }
-      const cancel = this.#clock.schedule(ms, wake)
-      this.#pauses.add(wake)
+      const cancel = this.#parts.clock.schedule(ms, wake)
+      this.#wake = wake
     })
   }
 }

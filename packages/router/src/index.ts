@@ -1,7 +1,42 @@
-export { createRouter } from './router.js'
-export type { MapOptions, Router, RouterCallOptions, RouterInfo, RouterOptions } from './router.js'
+export { createRouter, openRouter } from './create-router.js'
+export type { BucketCallMethod, BucketPlace, CallRest, Router, RouterStats } from './router.js'
+export type { RouterOptions } from './router-options.js'
+export type { RouterCallOptions, RouterWaitOptions } from './call-options.js'
+export type { CallKind } from './call-kind.js'
+export type { CallCounts } from './call.js'
+export type { ManyCall, ManyOutcome } from './many-calls.js'
+export { storedFunction } from './stored-function.js'
+export type { ArgumentsOf, PlainName, Signature, StoredFunction, ValuesOf } from './stored-function.js'
 export type { DiscoveryMode, SetDiscovery } from './discovery.js'
 export type { RouteStats } from './route-worker.js'
-export { MapReduceError, NoRouteError, RouterClosedError } from './errors.js'
+export type { ReplicasetTuning } from './topology.js'
+
+// Where configurations come from.
+export { readAnyConfig } from './any-config.js'
+export { topologyFile, type TopologyFileOptions } from './topology-file.js'
+export { type StorageTopologyOptions, topologyOfStorage } from './topology-of-storage.js'
+export type { TopologySource } from './topology-source.js'
+
+// Map-reduce, holds, pages.
+export type { MapCall, MapResult } from './map/map-call.js'
+export type { MapOptions } from './map/map-options.js'
+export type { BucketHold, HoldOptions } from './map/hold-buckets.js'
+export {
+  ClusterError,
+  HoldLostError,
+  MapReduceError,
+  NoRouteError,
+  RouterClosedError,
+  UnmergeableError,
+} from './errors.js'
 export type { MapStage } from './errors.js'
-export { mergeOrdered } from './ordered-merge.js'
+export { merge } from './ordered-merge.js'
+export type { MergeOptions } from './ordered-merge.js'
+export type { RowPage, SelectPagesOptions } from './pages/select-pages.js'
+export type { PageIterator } from './pages/row-range.js'
+
+// What it tells.
+export type { RouterAlert } from './alerts.js'
+export type { RouterEvents, RoutesChange, TopologyEvent } from './events.js'
+export type { BucketAvailability, ReplicasetSummary, RouterInfo, RouterStatus } from './router-info.js'
+export { type CallTrace, CHANNELS, type MapTrace } from './diagnostics.js'

@@ -1,24 +1,12 @@
 /*
  * The one writer of the routes. Facts come from answers, lookups and discovery pages, each with the moment at which its request was
- * sent; late news never overwrites newer (the rules of `accept`), and a burst of facts costs one new table.
+ * sent; a burst of facts costs one new table, and readers keep the one they have.
  */
 import type { Clock } from '@orbweaver/connection'
+import { FlapWatch } from './flap-watch.js'
+import { accept } from './route-fact.js'
+import type { RouteFact } from './route-fact.js'
 import { RouteTable, UNKNOWN } from './route-table.js'
-
-/** Something learnt about one bucket. `from` and `owner` are indexes of sets. */
-export type RouteFact =
-  /** `from` does not have it; `owner`: who it named (UNKNOWN: nobody we know). */
-  | {
-      readonly kind: 'moved'
-      readonly bucketId: number
-      readonly sent: number
-      readonly from: number
-      readonly owner: number
-    }
-  /** `owner` answered for it, listed it, or was found to have it. */
-  | { readonly kind: 'owned'; readonly bucketId: number; readonly sent: number; readonly owner: number }
-  /** A whole sweep of `from` did not list it. */
-  | { readonly kind: 'unlisted'; readonly bucketId: number; readonly sent: number; readonly from: number }
 
 /** Facts that may wait for the writer: more are dropped, they come again. */
 const MAX_QUEUED = 8_192
@@ -30,17 +18,46 @@ export interface RouteStats {
   readonly ignored: number
   /** Dropped because the queue was full. */
   readonly dropped: number
-  /** Bucket ids outside 1..bucketCount. */
+  /** Bucket ids outside 1..bucketCount, owners that are no replicasets any more. */
   readonly bad: number
+  /** Buckets that changed their owner so often that pages do not change them for a while. */
+  readonly flapping: number
+  /** Buckets whose owner is named by storages and is not in the configuration. */
+  readonly pending: number
+}
+
+/** What the writer asks and tells. */
+export interface RouteHooks {
+  /** A new table is in place. */
+  changed(changes: number): void
+  /** Whether there is a replicaset of this index now. */
+  isSet(index: number): boolean
+  /** A storage named an owner that is not configured. */
+  unknownOwner(destination: string): void
+  /** A bucket began to change its owner all the time. */
+  flapping(bucketId: number, owners: readonly number[]): void
+  /** Storages speak of buckets this cluster does not have. */
+  badBucket(bucketId: number): void
+}
+
+const SILENT: RouteHooks = {
+  changed: () => undefined,
+  isSet: () => true,
+  unknownOwner: () => undefined,
+  flapping: () => undefined,
+  badBucket: () => undefined,
 }
 
 export class RouteWorker {
   #table: RouteTable
   readonly #clock: Clock
-  readonly #onChange: () => void
-  /** Client sequence number at which each entry changed last. */
-  readonly #stamps: Float64Array
-  #sequence = 0
+  readonly #hooks: RouteHooks
+  /** The moment at which each entry changed last. Moments are numbers of changes so far: 2^32 of them last for years. */
+  readonly #stamps: Uint32Array
+  readonly #flaps: FlapWatch
+  /** Owners by the ids storages named, for buckets whose owner is not configured. */
+  readonly #pending = new Map<number, string>()
+  #moment = 1
   #queue: RouteFact[] = []
   #isScheduled = false
   #applied = 0
@@ -48,11 +65,12 @@ export class RouteWorker {
   #dropped = 0
   #bad = 0
 
-  constructor(bucketCount: number, clock: Clock, onChange: () => void) {
+  constructor(bucketCount: number, clock: Clock, hooks: Partial<RouteHooks> = {}) {
     this.#table = RouteTable.empty(bucketCount)
     this.#clock = clock
-    this.#onChange = onChange
-    this.#stamps = new Float64Array(bucketCount + 1)
+    this.#hooks = { ...SILENT, ...hooks }
+    this.#stamps = new Uint32Array(bucketCount + 1)
+    this.#flaps = new FlapWatch(bucketCount)
   }
 
   get table(): RouteTable {
@@ -60,12 +78,19 @@ export class RouteWorker {
   }
 
   get stats(): RouteStats {
-    return { applied: this.#applied, ignored: this.#ignored, dropped: this.#dropped, bad: this.#bad }
+    return {
+      applied: this.#applied,
+      ignored: this.#ignored,
+      dropped: this.#dropped,
+      bad: this.#bad,
+      flapping: this.#flaps.size,
+      pending: this.#pending.size,
+    }
   }
 
-  /** The moment of a request: facts from its answer carry it. */
+  /** The moment of a request: facts from its answer carry it. A later change of an entry makes them old. */
   tick(): number {
-    return ++this.#sequence
+    return this.#moment
   }
 
   report(fact: RouteFact): void {
@@ -80,8 +105,42 @@ export class RouteWorker {
   }
 
   /** A page of discovery: applied at once, it is one batch by itself. */
-  reportPage(owner: number, bucketIds: readonly number[], sent: number): void {
-    this.#apply(bucketIds.map((bucketId) => ({ kind: 'owned', bucketId, sent, owner })))
+  reportPage(facts: readonly RouteFact[]): void {
+    const nowMs = this.#clock.now()
+    this.#apply(this.#flaps.size === 0 ? facts : facts.filter(({ bucketId }) => !this.#flaps.isHeld(bucketId, nowMs)))
+  }
+
+  /**
+   * The replicasets are others now: entries of those that are gone become unknown, buckets of owners that were awaited get them,
+   * in one new table.
+   * @returns how many buckets are still said to be at owners nobody knows, by id; they are not waited for any longer
+   */
+  retarget(removed: ReadonlySet<number>, indexOf: (destination: string) => number | undefined): Map<string, number> {
+    const changes = new Map<number, number>()
+    const unresolved = new Map<string, number>()
+    for (const index of removed) {
+      if (this.#table.countOf(index) === 0) continue
+      for (const bucketId of this.#table.bucketsOf(index, 1, this.#table.bucketCount + 1))
+        changes.set(bucketId, UNKNOWN)
+    }
+    for (const [bucketId, destination] of this.#pending) {
+      const index = indexOf(destination)
+      if (index !== undefined) changes.set(bucketId, index)
+      else unresolved.set(destination, (unresolved.get(destination) ?? 0) + 1)
+    }
+    this.#pending.clear()
+    for (const bucketId of changes.keys()) this.#stamps[bucketId] = ++this.#moment
+    this.#replace(changes)
+    return unresolved
+  }
+
+  /** Routes are forgotten: all, or one. */
+  forget(bucketId?: number): void {
+    const changes = new Map<number, number>()
+    const [from, to] = bucketId === undefined ? [1, this.#table.bucketCount] : [bucketId, bucketId]
+    for (let id = from; id <= to; id++) if (this.#table.lookup(id) !== UNKNOWN) changes.set(id, UNKNOWN)
+    for (const id of changes.keys()) this.#stamps[id] = ++this.#moment
+    this.#replace(changes)
   }
 
   #run(): void {
@@ -94,40 +153,46 @@ export class RouteWorker {
 
   #apply(facts: readonly RouteFact[]): void {
     const changes = new Map<number, number>()
+    const nowMs = this.#clock.now()
     for (const fact of facts) {
       const { bucketId } = fact
       if (!Number.isInteger(bucketId) || bucketId < 1 || bucketId > this.#table.bucketCount) {
         this.#bad++
+        this.#hooks.badBucket(bucketId)
+        continue
+      }
+      if (fact.kind !== 'unlisted' && fact.owner !== UNKNOWN && !this.#hooks.isSet(fact.owner)) {
+        this.#bad++
         continue
       }
       const value = changes.get(bucketId) ?? this.#table.lookup(bucketId)
-      const next = accept(fact, value, this.#stamps[bucketId]!)
+      const stamp = this.#stamps[bucketId]!
+      const next = accept(fact, value, stamp)
+      if (fact.kind === 'moved' && fact.destination !== undefined && fact.owner === UNKNOWN && fact.sent >= stamp)
+        this.#await(bucketId, fact.destination, next)
       if (next === value) {
         this.#ignored++
         continue
       }
       changes.set(bucketId, next)
-      this.#stamps[bucketId] = ++this.#sequence
+      this.#stamps[bucketId] = ++this.#moment
       this.#applied++
+      if (next === UNKNOWN) continue
+      if (this.#pending.size > 0) this.#pending.delete(bucketId)
+      if (this.#flaps.changed(bucketId, nowMs)) this.#hooks.flapping(bucketId, [value, next])
     }
+    this.#replace(changes)
+  }
+
+  #await(bucketId: number, destination: string, value: number): void {
+    if (value === UNKNOWN) this.#pending.set(bucketId, destination)
+    this.#hooks.unknownOwner(destination)
+  }
+
+  #replace(changes: ReadonlyMap<number, number>): void {
     const table = this.#table.with(changes)
     if (table === this.#table) return
     this.#table = table
-    this.#onChange()
-  }
-}
-
-/** What an entry becomes by a fact: its value when the fact is older than the entry, or speaks of another owner's past. */
-export function accept(fact: RouteFact, value: number, stamp: number): number {
-  if (fact.sent < stamp) return value
-  switch (fact.kind) {
-    case 'owned':
-      return fact.owner
-    case 'moved':
-      if (fact.owner === fact.from) return value // it names itself: a transfer, not a route
-      if (fact.owner === UNKNOWN) return value === fact.from ? UNKNOWN : value
-      return value === fact.from || value === UNKNOWN ? fact.owner : value
-    case 'unlisted':
-      return value === fact.from ? UNKNOWN : value
+    this.#hooks.changed(changes.size)
   }
 }

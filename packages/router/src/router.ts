@@ -1,464 +1,165 @@
-import { resolveEnvironment } from '@orbweaver/connection'
-import type { Environment } from '@orbweaver/connection'
-import { ConfigError, InvalidArgumentError } from '@orbweaver/iproto'
-import type { DecodeOptions } from '@orbweaver/iproto'
-import type { CallMode, ReplicasetHandle } from '@orbweaver/replicaset'
-import { bucketIdMpcrc32, bucketIdStrcrc32, validateClusterConfig } from '@orbweaver/vshard'
 import type { CheckedClusterConfig, ClusterConfig, ShardingKey, Strcrc32Options } from '@orbweaver/vshard'
-import { BucketCall } from './call.js'
-import type { CallOwner } from './call.js'
-import { Discovery } from './discovery.js'
-import type { DiscoveryMode, SetDiscovery } from './discovery.js'
-import { RouterClosedError } from './errors.js'
-import { BucketLookup } from './lookup.js'
-import { mapReduce } from './map-reduce.js'
-import type { MapOwner } from './map-reduce.js'
-import { RefIds } from './ref-ids.js'
-import { UNKNOWN } from './route-table.js'
-import { RouteWorker } from './route-worker.js'
+import type { ReplicasetHandle } from '@orbweaver/replicaset'
+import type { RouterCallOptions, RouterWaitOptions } from './call-options.js'
+import type { CallKind } from './call-kind.js'
+import type { CallCounts } from './call.js'
+import type { DiscoveryMode } from './discovery.js'
+import type { RouterEvents } from './events.js'
+import type { ManyCall, ManyOutcome } from './many-calls.js'
+import type { BucketHold, HoldOptions } from './map/hold-buckets.js'
+import type { MapCall } from './map/map-call.js'
+import type { MapOptions } from './map/map-options.js'
+import type { RowPage, SelectPagesOptions } from './pages/select-pages.js'
 import type { RouteStats } from './route-worker.js'
-import { Topology } from './topology.js'
+import type { BucketAvailability, RouterInfo } from './router-info.js'
+import type { ArgumentsOf, PlainName, Signature, StoredFunction, ValuesOf } from './stored-function.js'
 
-export interface RouterOptions {
-  /** The cluster, as `readTopology` and `readVshardConfig` of `@orbweaver/vshard` make it. */
-  readonly config: ClusterConfig
-  /** vshard's `discovery_mode`. Default: what the configuration says, else `on`. */
-  readonly discoveryMode?: DiscoveryMode
-  /** Default of `timeout`, in milliseconds. Default 10,000. */
-  readonly callTimeoutMs?: number
-  /** How values of answers appear in JavaScript. */
-  readonly decode?: DecodeOptions
-  readonly environment?: Partial<Environment>
+/**
+ * Calls a function on a bucket. Its name is a text, or a `storedFunction`, whose arguments and values are checked then.
+ * @returns the values it returned, at most three
+ * @throws NoRouteError; VshardError: a refusal no retry can change; BoxError: what the function raised; the errors of
+ * `@orbweaver/replicaset` and `@orbweaver/connection`
+ */
+export interface BucketCallMethod {
+  <S extends Signature>(bucketId: number, name: StoredFunction<S>, ...rest: CallRest<S>): Promise<ValuesOf<S>>
+  <T extends unknown[] = unknown[]>(
+    bucketId: number,
+    name: PlainName,
+    args?: readonly unknown[],
+    options?: RouterCallOptions,
+  ): Promise<T>
 }
 
-export interface RouterCallOptions {
-  /** Milliseconds for the whole call, everything included. `Infinity`: none. */
-  readonly timeout?: number
-  readonly signal?: AbortSignal
-}
+/** What stands behind the name of a function with a known signature. */
+export type CallRest<S extends Signature> =
+  [] extends Parameters<S>
+    ? [args?: ArgumentsOf<S>, options?: RouterCallOptions]
+    : [args: ArgumentsOf<S>, options?: RouterCallOptions]
 
-export interface MapOptions extends RouterCallOptions {
-  /** Milliseconds of `timeout` kept for the map itself: references not granted before end the call. Default 0. */
-  readonly mapTimeout?: number
-  /** Only the replicasets that have these buckets. */
-  readonly bucketIds?: Iterable<number>
-  /** The same, with an argument for each bucket: every replicaset gets a map of its own buckets' arguments as its last argument. */
-  readonly bucketArgs?: ReadonlyMap<number, unknown>
-}
-
-export interface RouterInfo {
-  readonly bucketCount: number
-  /** Buckets whose replicaset is known. */
-  readonly known: number
-  readonly replicasets: readonly {
-    readonly id: string
-    /** Id of the master, as far as it is known. */
-    readonly master: string | undefined
-    /** Buckets known to be there. */
-    readonly buckets: number
-    readonly discovery: SetDiscovery | undefined
-  }[]
-  readonly routes: RouteStats
+/** Numbers since the start. */
+export interface RouterStats extends CallCounts {
+  /** Questions for a bucket nobody had told about, each to all replicasets. */
   readonly lookups: number
-  readonly retries: number
-  readonly hops: number
+  /** Pages read because many such buckets were wanted at once. */
+  readonly lookupPages: number
+  /** Buckets looked for now. */
+  readonly searching: number
+  /** Number of the table of routes. */
+  readonly generation: number
+  readonly routes: RouteStats
+}
+
+/** Where a bucket is, as far as the router knows. */
+export interface BucketPlace {
+  readonly bucketId: number
+  /** Id of its replicaset. */
+  readonly replicaset: string | undefined
+  readonly availability: BucketAvailability
 }
 
 /** A vshard router. Every call names a bucket; the router knows or finds out where it is. */
-export interface Router {
+export interface Router extends AsyncDisposable {
+  /** As it is now. */
   readonly config: CheckedClusterConfig
   /** The bucket of a sharding key: `bucketIdMpcrc32`. */
   bucketId(key: ShardingKey): number
   bucketIdMpcrc32(key: ShardingKey): number
   bucketIdStrcrc32(key: ShardingKey, options?: Strcrc32Options): number
-  /** Calls a function on the master of the bucket. @returns the values it returned, at most three */
-  callrw<T extends unknown[] = unknown[]>(
+  /** On the master of the bucket. */
+  readonly callrw: BucketCallMethod
+  /** A read, where it is best to read, the master included. */
+  readonly callro: BucketCallMethod
+  /** A read, from all instances in turn. */
+  readonly callbro: BucketCallMethod
+  /** A read, from a replica if there is one. */
+  readonly callre: BucketCallMethod
+  /** A read, from the replicas in turn. */
+  readonly callbre: BucketCallMethod
+  /** Any of these, by vshard's words. */
+  call<T extends unknown[] = unknown[]>(
     bucketId: number,
-    name: string,
-    args?: readonly unknown[],
-    options?: RouterCallOptions,
-  ): Promise<T>
-  /** Reads where it is best to read, the master included. */
-  callro<T extends unknown[] = unknown[]>(
-    bucketId: number,
-    name: string,
-    args?: readonly unknown[],
-    options?: RouterCallOptions,
-  ): Promise<T>
-  /** Reads in turn from all instances. */
-  callbro<T extends unknown[] = unknown[]>(
-    bucketId: number,
-    name: string,
-    args?: readonly unknown[],
-    options?: RouterCallOptions,
-  ): Promise<T>
-  /** Reads from a replica if there is one. */
-  callre<T extends unknown[] = unknown[]>(
-    bucketId: number,
-    name: string,
-    args?: readonly unknown[],
-    options?: RouterCallOptions,
-  ): Promise<T>
-  /** Reads in turn from the replicas. */
-  callbre<T extends unknown[] = unknown[]>(
-    bucketId: number,
+    kind: CallKind,
     name: string,
     args?: readonly unknown[],
     options?: RouterCallOptions,
   ): Promise<T>
   /**
-   * Runs a function on all masters, every bucket counted exactly once. @returns what each returned, by replicaset id
-   * @throws MapReduceError naming the stage and the replicaset; after a failure before the map nothing was executed
+   * Many writes at once, grouped by the replicasets of their buckets; `timeout` and `signal` are for all together.
+   * @returns how each ended, in the order of the list. Rejects only for calls that make no sense, and then none was made.
    */
-  mapCallrw<T extends unknown[] = unknown[]>(
+  callManyRw<T extends unknown[] = unknown[]>(
+    calls: readonly ManyCall[],
+    options?: RouterCallOptions,
+  ): Promise<ManyOutcome<T>[]>
+  /**
+   * Runs a function on all masters, each bucket counted exactly once. The result has what each returned, by replicaset id; with
+   * `for await` the results come as they arrive.
+   * @throws MapReduceError naming the stage and the replicaset; before the stage `map` nothing was executed, and what passes by
+   * itself was tried again
+   */
+  mapCallrw<T extends unknown[] = unknown[]>(name: string, args?: readonly unknown[], options?: MapOptions): MapCall<T>
+  /**
+   * Experimental. As `mapCallrw` over all buckets, on replicas where there are: they first get everything their master had when
+   * its buckets were put to rest. The function must only read.
+   * @throws MapReduceError; HoldLostError when the masters did not keep their buckets to the end
+   */
+  mapCallro<T extends unknown[] = unknown[]>(
     name: string,
     args?: readonly unknown[],
-    options?: MapOptions,
-  ): Promise<Map<string, T>>
+    options?: Omit<MapOptions, 'bucketIds' | 'bucketArgs'>,
+  ): MapCall<T>
+  /** Keeps all buckets of the cluster where they are until it is released. @throws MapReduceError when not all storages agree in time */
+  holdBuckets(options?: HoldOptions): Promise<BucketHold>
+  /**
+   * Rows of all shards in one order, page by page, each row once also while buckets move: a page is read on the masters while no
+   * bucket may leave its place. Rows that others write meanwhile are in it or not. The user needs the right to read the space.
+   * @param space - its name, or its id where that is the same on all shards
+   * @throws UnmergeableError naming an index whose order cannot be reproduced here; NoSuchSpaceError, NoSuchIndexError,
+   * MapReduceError
+   * @example for await (const { rows } of router.selectPages('users', { index: 'name', pageSize: 50 })) …
+   */
+  selectPages<T extends readonly unknown[] = unknown[]>(
+    space: string | number,
+    options?: SelectPagesOptions,
+  ): AsyncGenerator<RowPage<T>, void>
   /** The replicaset that has the bucket. @throws NoRouteError */
-  route(bucketId: number, options?: RouterCallOptions): Promise<ReplicasetHandle>
+  route(bucketId: number, options?: RouterWaitOptions): Promise<ReplicasetHandle>
   /** All replicasets by id. */
   routeAll(): ReadonlyMap<string, ReplicasetHandle>
-  /** Resolves when every bucket's replicaset is known. */
-  ready(options?: RouterCallOptions): Promise<void>
+  /** Resolves when every bucket's replicaset is known. @throws RequestTimeoutError saying why it is not */
+  ready(options?: RouterWaitOptions): Promise<void>
   /** The known replicaset of a bucket, without asking anybody. */
   locate(bucketId: number): string | undefined
   /** Takes note of a bucket's move that somebody else noticed. */
   report(fact: { bucketId: number; from: string; destination: string | undefined }): void
+  /** Begins to learn routes in this way from now on. */
+  setDiscoveryMode(mode: DiscoveryMode): void
+  /** Forgets all routes; they are learnt again as they are needed, and by discovery. */
+  forgetRoutes(): void
+  /** The known places of some buckets: those with the ids `offset` + 1 to `offset` + `limit`. Default: all. */
+  bucketsInfo(options?: { readonly offset?: number; readonly limit?: number }): BucketPlace[]
+  /**
+   * Makes the buckets of a new cluster, spread by the weights of the replicasets.
+   * @returns false: there were buckets already (only with `ifNotBootstrapped`)
+   * @throws VshardError NON_EMPTY; ClusterError with what each replicaset that failed says: what others made stays
+   */
+  bootstrap(options?: RouterWaitOptions & { readonly ifNotBootstrapped?: boolean }): Promise<boolean>
+  /** Resolves when every replica has what its master has now. Default of `timeout`: vshard's `sync_timeout`. @throws ClusterError */
+  sync(options?: RouterWaitOptions): Promise<void>
+  /**
+   * Takes another configuration. Replicasets and instances that stay keep their connections and routes; calls in flight go on, also
+   * those to what was removed.
+   * @throws ConfigError for one that cannot be used; then nothing has changed
+   */
+  reconfigure(config: ClusterConfig): void
+  /** Calls are refused with ROUTER_IS_DISABLED from now on; those in flight go on. */
+  disable(): void
+  enable(): void
   info(): RouterInfo
+  stats(): RouterStats
+  on<E extends keyof RouterEvents>(event: E, listener: RouterEvents[E]): this
+  once<E extends keyof RouterEvents>(event: E, listener: RouterEvents[E]): this
+  off<E extends keyof RouterEvents>(event: E, listener: RouterEvents[E]): this
   /** Ends it: calls that wait are refused, those sent are waited for as long as `timeout` says. */
-  close(options?: { timeout?: number }): Promise<void>
-  [Symbol.asyncDispose](): Promise<void>
-}
-
-/** Returns at once; nobody needs to be reachable yet. @throws ConfigError */
-export function createRouter(options: RouterOptions): Router {
-  return new VshardRouter(options)
-}
-
-const DEFAULT_TIMEOUT_MS = 10_000
-const READY_POLL_MS = 5
-class VshardRouter implements Router, CallOwner, MapOwner {
-  readonly config: CheckedClusterConfig
-  readonly clock: Environment['clock']
-  readonly random: () => number
-  readonly topology: Topology
-  readonly routes: RouteWorker
-  readonly lookup: BucketLookup
-  readonly calls = { retries: 0, hops: 0 }
-  readonly #options: RouterOptions
-  readonly #discovery: Discovery
-  readonly #refIds: RefIds
-  #isClosed = false
-  #readyWaiters = new Set<() => void>()
-
-  constructor(options: RouterOptions) {
-    validateOptions(options)
-    const environment = resolveEnvironment(options.environment)
-    this.config = validateClusterConfig(options.config)
-    this.clock = environment.clock
-    this.random = environment.random
-    this.#options = options
-    this.routes = new RouteWorker(this.config.bucketCount, this.clock, () => this.#routesChanged())
-    this.topology = new Topology(this.config, environment)
-    this.lookup = new BucketLookup(this.topology, this.routes, this.clock)
-    this.#discovery = new Discovery(
-      this.topology,
-      this.routes,
-      this.clock,
-      options.discoveryMode ?? this.config.discoveryMode,
-    )
-    this.#refIds = new RefIds(this.random)
-    this.#discovery.start()
-  }
-
-  // ---- keys ---------------------------------------------------------------------------------------------------------
-
-  bucketId(key: ShardingKey): number {
-    return bucketIdMpcrc32(key, this.config.bucketCount)
-  }
-
-  bucketIdMpcrc32(key: ShardingKey): number {
-    return bucketIdMpcrc32(key, this.config.bucketCount)
-  }
-
-  bucketIdStrcrc32(key: ShardingKey, options?: Strcrc32Options): number {
-    return bucketIdStrcrc32(key, this.config.bucketCount, options)
-  }
-
-  // ---- calls --------------------------------------------------------------------------------------------------------
-
-  callrw<T extends unknown[]>(
-    bucketId: number,
-    name: string,
-    args?: readonly unknown[],
-    options?: RouterCallOptions,
-  ): Promise<T> {
-    return this.#call<T>('rw', bucketId, name, args, options)
-  }
-
-  callro<T extends unknown[]>(
-    bucketId: number,
-    name: string,
-    args?: readonly unknown[],
-    options?: RouterCallOptions,
-  ): Promise<T> {
-    return this.#call<T>('ro', bucketId, name, args, options)
-  }
-
-  callbro<T extends unknown[]>(
-    bucketId: number,
-    name: string,
-    args?: readonly unknown[],
-    options?: RouterCallOptions,
-  ): Promise<T> {
-    return this.#call<T>('bro', bucketId, name, args, options)
-  }
-
-  callre<T extends unknown[]>(
-    bucketId: number,
-    name: string,
-    args?: readonly unknown[],
-    options?: RouterCallOptions,
-  ): Promise<T> {
-    return this.#call<T>('re', bucketId, name, args, options)
-  }
-
-  callbre<T extends unknown[]>(
-    bucketId: number,
-    name: string,
-    args?: readonly unknown[],
-    options?: RouterCallOptions,
-  ): Promise<T> {
-    return this.#call<T>('bre', bucketId, name, args, options)
-  }
-
-  #call<T extends unknown[]>(
-    mode: CallMode,
-    bucketId: number,
-    name: string,
-    args: readonly unknown[] = [],
-    options: RouterCallOptions = {},
-  ): Promise<T> {
-    return new Promise((resolve, reject) => {
-      this.#assertBucket(bucketId)
-      this.#assertOpen()
-      assertCall(name, options)
-      const timeoutMs = this.#timeoutOf(options)
-      const call = new BucketCall(
-        this,
-        bucketId,
-        name,
-        args,
-        {
-          mode,
-          timeoutMs,
-          deadline: this.clock.now() + timeoutMs,
-          signal: options.signal,
-          decode: this.#options.decode,
-        },
-        resolve as (values: unknown[]) => void,
-        reject,
-      )
-      call.start()
-    })
-  }
-
-  async mapCallrw<T extends unknown[]>(
-    name: string,
-    args: readonly unknown[] = [],
-    options: MapOptions = {},
-  ): Promise<Map<string, T>> {
-    this.#assertOpen()
-    assertCall(name, options)
-    const timeoutMs = this.#timeoutOf(options)
-    const { mapTimeout = 0, bucketIds, bucketArgs } = options
-    if (bucketIds !== undefined && bucketArgs !== undefined)
-      throw new InvalidArgumentError('Give bucketIds or bucketArgs, not both: the arguments name the buckets')
-    if (!(mapTimeout >= 0) || mapTimeout > timeoutMs)
-      throw new InvalidArgumentError(
-        `mapTimeout is ${mapTimeout}, expected 0 to ${timeoutMs}, the timeout of the whole call`,
-      )
-    const buckets =
-      bucketArgs === undefined ? (bucketIds === undefined ? undefined : new Set(bucketIds)) : new Set(bucketArgs.keys())
-    for (const bucketId of buckets ?? []) this.#assertBucket(bucketId)
-    const results = await mapReduce(this, {
-      functionName: name,
-      args,
-      deadline: this.clock.now() + timeoutMs,
-      mapTimeoutMs: mapTimeout,
-      signal: options.signal,
-      buckets,
-      bucketArgs,
-    })
-    return results as Map<string, T>
-  }
-
-  nextRefId(): number {
-    return this.#refIds.next()
-  }
-
-  // ---- routes -------------------------------------------------------------------------------------------------------
-
-  async route(bucketId: number, options: RouterCallOptions = {}): Promise<ReplicasetHandle> {
-    this.#assertBucket(bucketId)
-    this.#assertOpen()
-    const known = this.topology.at(this.routes.table.lookup(bucketId))
-    const set = known ?? (await this.lookup.find(bucketId, this.clock.now() + this.#timeoutOf(options)))
-    return set.replicaset
-  }
-
-  routeAll(): ReadonlyMap<string, ReplicasetHandle> {
-    return new Map(this.topology.sets.map((set) => [set.id, set.replicaset]))
-  }
-
-  async ready(options: RouterCallOptions = {}): Promise<void> {
-    this.#assertOpen()
-    const deadline = this.clock.now() + this.#timeoutOf(options)
-    while (this.routes.table.known < this.config.bucketCount) {
-      options.signal?.throwIfAborted()
-      this.#assertOpen()
-      const left = deadline - this.clock.now()
-      if (left <= 0)
-        throw new InvalidArgumentError(
-          `${this.config.bucketCount - this.routes.table.known} of ${this.config.bucketCount} buckets are not known yet${this.#whyUnknown()}`,
-        )
-      await this.#nextChange(left)
-    }
-  }
-
-  locate(bucketId: number): string | undefined {
-    if (!this.#isBucket(bucketId)) return undefined
-    return this.topology.at(this.routes.table.lookup(bucketId))?.id
-  }
-
-  report(fact: { bucketId: number; from: string; destination: string | undefined }): void {
-    const from = this.topology.find(fact.from)
-    if (from === undefined) return
-    this.routes.report({
-      kind: 'moved',
-      bucketId: fact.bucketId,
-      from: from.index,
-      owner: this.topology.find(fact.destination)?.index ?? UNKNOWN,
-      sent: this.routes.tick(),
-    })
-  }
-
-  info(): RouterInfo {
-    const { table } = this.routes
-    return {
-      bucketCount: table.bucketCount,
-      known: table.known,
-      replicasets: this.topology.sets.map((set) => ({
-        id: set.id,
-        master: set.replicaset.master()?.id,
-        buckets: table.countOf(set.index),
-        discovery: this.#discovery.state.get(set.id),
-      })),
-      routes: this.routes.stats,
-      lookups: this.lookup.rounds,
-      retries: this.calls.retries,
-      hops: this.calls.hops,
-    }
-  }
-
-  async close(options: { timeout?: number } = {}): Promise<void> {
-    if (this.#isClosed) return
-    this.#isClosed = true
-    this.#discovery.stop()
-    this.#routesChanged()
-    await Promise.all(this.topology.sets.map((set) => set.replicaset.close(options)))
-  }
-
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.close()
-  }
-
-  // ---- inside -------------------------------------------------------------------------------------------------------
-
-  #routesChanged(): void {
-    const waiters = [...this.#readyWaiters]
-    this.#readyWaiters.clear()
-    for (const wake of waiters) wake()
-  }
-
-  #nextChange(timeoutMs: number): Promise<void> {
-    return new Promise((resolve) => {
-      const wake = (): void => {
-        cancel()
-        this.#readyWaiters.delete(wake)
-        resolve()
-      }
-      const cancel = this.clock.schedule(Math.max(timeoutMs, READY_POLL_MS), wake)
-      this.#readyWaiters.add(wake)
-    })
-  }
-
-  #whyUnknown(): string {
-    const reasons = [...this.#discovery.state].flatMap(([id, { lastError }]) =>
-      lastError === undefined ? [] : [`${id}: ${lastError}`],
-    )
-    return reasons.length === 0 ? '' : ` (${reasons.join('; ')})`
-  }
-
-  #isBucket(bucketId: number): boolean {
-    return Number.isInteger(bucketId) && bucketId >= 1 && bucketId <= this.config.bucketCount
-  }
-
-  #assertBucket(bucketId: number): void {
-    if (!this.#isBucket(bucketId))
-      throw new InvalidArgumentError(`Bucket id ${String(bucketId)} is not an integer in 1..${this.config.bucketCount}`)
-  }
-
-  #assertOpen(): void {
-    if (this.#isClosed) throw new RouterClosedError()
-  }
-
-  #timeoutOf(options: RouterCallOptions): number {
-    const timeout = options.timeout ?? this.#options.callTimeoutMs ?? DEFAULT_TIMEOUT_MS
-    if (typeof timeout !== 'number' || !(timeout > 0))
-      throw new InvalidArgumentError(`timeout is ${String(timeout)}, expected milliseconds above 0, or Infinity`)
-    return timeout
-  }
-}
-
-function assertCall(name: unknown, { signal }: RouterCallOptions): void {
-  if (typeof name !== 'string' || name === '')
-    throw new InvalidArgumentError(`The name of the function is ${describe(name)}, expected a text`)
-  if (signal !== undefined && !(signal instanceof AbortSignal))
-    throw new InvalidArgumentError(`signal is ${describe(signal)}, expected an AbortSignal`)
-}
-
-function describe(value: unknown): string {
-  return typeof value === 'string' ? `the text '${value}'` : `a value of type ${typeof value}`
-}
-
-const OPTION_NAMES: ReadonlySet<string> = new Set<keyof RouterOptions>([
-  'config',
-  'discoveryMode',
-  'callTimeoutMs',
-  'decode',
-  'environment',
-])
-const DISCOVERY_MODES: readonly unknown[] = ['on', 'once', 'off', undefined]
-
-/** @throws ConfigError with every problem; those of `config` come from the check of the configuration itself */
-function validateOptions(options: RouterOptions): void {
-  if (typeof options !== 'object' || options === null) {
-    throw new ConfigError([{ path: '', message: 'expected an object with config' }], { subject: 'router options' })
-  }
-  const { callTimeoutMs, discoveryMode } = options
-  const problems = Object.keys(options)
-    .filter((name) => !OPTION_NAMES.has(name))
-    .map((path) => ({ path, message: `is no option; known are ${[...OPTION_NAMES].join(', ')}` }))
-  if (callTimeoutMs !== undefined && !(typeof callTimeoutMs === 'number' && callTimeoutMs > 0)) {
-    problems.push({
-      path: 'callTimeoutMs',
-      message: `is ${String(callTimeoutMs)}, expected milliseconds above 0, or Infinity`,
-    })
-  }
-  if (!DISCOVERY_MODES.includes(discoveryMode)) {
-    problems.push({ path: 'discoveryMode', message: `is '${String(discoveryMode)}', expected on, once or off` })
-  }
-  if (problems.length > 0) throw new ConfigError(problems, { subject: 'router options' })
+  close(options?: { readonly timeout?: number }): Promise<void>
 }

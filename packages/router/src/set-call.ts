@@ -1,11 +1,11 @@
 /*
- * One call of one replicaset that is not bound to a bucket, as a promise: discovery pages, lookups, the stages of map-reduce.
+ * One call of one replicaset that is not bound to a bucket, as a promise: discovery pages, lookups.
  * These are few; calls of users go without a promise per stage (call.ts).
  */
 import { isOrbweaverError } from '@orbweaver/iproto'
 import type { OrbweaverError, Reply, Request, RequestClass } from '@orbweaver/iproto'
 import type { ReplySink, SendOptions } from '@orbweaver/connection'
-import type { Attempt, CallMode, InstanceHandle, PinnedSession, Replicaset } from '@orbweaver/replicaset'
+import type { Attempt, CallMode, InstanceHandle, Replicaset } from '@orbweaver/replicaset'
 
 export interface SetCallOptions {
   readonly mode: CallMode
@@ -13,16 +13,12 @@ export interface SetCallOptions {
   readonly signal?: AbortSignal
   /** Whether it may be sent again after an answer was lost. */
   readonly idempotent: boolean
-  /** Send through a session that stays for the calls that follow. */
-  readonly pinned?: boolean
 }
 
 export interface SetCallResult {
   readonly reply: Reply
   readonly instance: InstanceHandle
   readonly epoch: number
-  /** The session it went through, when `pinned` was asked for; the caller releases it. */
-  readonly session: PinnedSession | undefined
 }
 
 /** Sends a request to an instance of `set` and gives its reply. Rejects with the error of the last try. */
@@ -45,7 +41,6 @@ class SetCall implements Attempt, ReplySink {
   readonly #resolve: (result: SetCallResult) => void
   readonly #reject: (error: OrbweaverError) => void
   #instance: InstanceHandle | undefined
-  #session: PinnedSession | undefined
   #epoch = 0
 
   constructor(
@@ -71,12 +66,7 @@ class SetCall implements Attempt, ReplySink {
     this.#epoch = epoch
     const { signal } = this.#options
     const sendOptions: SendOptions = { deadline: this.deadline, ...(signal === undefined ? {} : { signal }) }
-    if (this.#options.pinned === true) {
-      this.#session = instance.pin()
-      this.#session.send(this.#request, sendOptions, this)
-    } else {
-      instance.send(this.#request, sendOptions, this)
-    }
+    instance.send(this.#request, sendOptions, this)
     return 'sent'
   }
 
@@ -85,22 +75,12 @@ class SetCall implements Attempt, ReplySink {
   }
 
   done(reply: Reply): void {
-    if (this.#settle(reply)) return
-    this.#resolve({ reply, instance: this.#instance!, epoch: this.#epoch, session: this.#session })
+    if (this.#set.settle(this, this.#epoch, reply)) return
+    this.#resolve({ reply, instance: this.#instance!, epoch: this.#epoch })
   }
 
   failed(error: OrbweaverError): void {
-    if (this.#settle(error)) return
-    this.#session?.release()
-    this.#reject(error)
-  }
-
-  /** true: the replicaset took it back; the session of this try is not needed any more. */
-  #settle(outcome: Reply | OrbweaverError): boolean {
-    if (!this.#set.settle(this, this.#epoch, outcome)) return false
-    this.#session?.release()
-    this.#session = undefined
-    return true
+    if (!this.#set.settle(this, this.#epoch, error)) this.#reject(error)
   }
 }
 

@@ -28,6 +28,13 @@ describe('RouteTable', () => {
     expect(table.with(new Map())).toBe(table)
   })
 
+  it('changes the first and the last bucket of each chunk and nothing beside them', () => {
+    const edges = [1, 1_024, 1_025, 2_048, 2_049, 2_500]
+    const table = RouteTable.empty(2_500).with(new Map(edges.map((bucketId) => [bucketId, 3])))
+    const found = Array.from({ length: 2_500 }, (_, i) => i + 1).filter((bucketId) => table.lookup(bucketId) === 3)
+    expect([found, table.known]).toEqual([edges, edges.length])
+  })
+
   it('lists the buckets of a set within a range', () => {
     const table = RouteTable.empty(2_000).with(
       new Map([

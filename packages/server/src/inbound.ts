@@ -12,13 +12,13 @@ export class Inbound implements InboundFrame {
   readonly bodyStart: number
   readonly bodyEnd: number
 
-  constructor(frame: Buffer, header: FrameHeader) {
+  constructor(bytes: Buffer, header: FrameHeader) {
     this.type = header.type
     this.syncHigh = header.syncHigh
     this.syncLow = header.syncLow
     this.streamId = header.streamId
     this.schemaVersion = header.schemaVersion
-    this.bytes = frame
+    this.bytes = bytes
     this.bodyStart = header.bodyStart
     this.bodyEnd = header.bodyEnd
   }

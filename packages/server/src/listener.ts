@@ -4,6 +4,7 @@ import { checkOptions, InvalidArgumentError, optionRule } from '@orbweaver/iprot
 import type { OptionRules } from '@orbweaver/iproto'
 import { resolveLimits } from './limits.js'
 import type { ServerLimits } from './limits.js'
+import { FlushQueue } from './flush-queue.js'
 import { ReplyWriter } from './reply-writer.js'
 import { SessionShell } from './session-shell.js'
 import type { SessionOwner } from './session-shell.js'
@@ -50,6 +51,7 @@ const SERVER: OptionRules = {
 
 class ServerShell implements Server, SessionOwner {
   readonly replies = new ReplyWriter()
+  readonly flushes: FlushQueue
   readonly clock: Environment['clock']
   readonly limits: Required<ServerLimits>
   readonly handler: SessionHandler
@@ -61,6 +63,7 @@ class ServerShell implements Server, SessionOwner {
 
   constructor(options: ServerOptions) {
     this.clock = resolveEnvironment(options.environment).clock
+    this.flushes = new FlushQueue(this.clock)
     this.limits = resolveLimits(options.limits)
     this.handler = options.handler
   }

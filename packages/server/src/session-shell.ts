@@ -19,12 +19,15 @@ import {
 } from '@orbweaver/iproto'
 import { Inbound } from './inbound.js'
 import type { ServerLimits } from './limits.js'
+import type { Flushed, FlushQueue } from './flush-queue.js'
+import { ReplyBlock } from './reply-block.js'
 import type { ReplyTaker, ReplyWriter } from './reply-writer.js'
 import type { ClientSession, SessionHandler } from './session.js'
 import { strangerOf } from './strangers.js'
 
 export interface SessionOwner {
   readonly replies: ReplyWriter
+  readonly flushes: FlushQueue
   readonly clock: Clock
   readonly limits: Required<ServerLimits>
   readonly handler: SessionHandler
@@ -36,10 +39,22 @@ const LINGER_MS = 1_000
 
 /** How long the frames of one session may be handled before the others get their turn. */
 const LONGEST_TURN_MS = 5
+/** Requests that read and write single tuples, mostly: a look at the clock for each would cost more than they do. */
+const QUICK: ReadonlySet<number> = new Set([
+  RequestType.select,
+  RequestType.insert,
+  RequestType.replace,
+  RequestType.update,
+  RequestType.delete,
+  RequestType.upsert,
+  RequestType.ping,
+])
+const FRAMES_PER_LOOK = 8
+const BYTES_PER_LOOK = 65_536
 
 type Stage = 'greeting' | 'open' | 'closing' | 'ended'
 
-export class SessionShell implements ClientSession, TransportSink, ReplyTaker {
+export class SessionShell implements ClientSession, TransportSink, ReplyTaker, Flushed {
   readonly id: number
   readonly peer: string
   salt: Uint8Array = new Uint8Array(0)
@@ -53,8 +68,15 @@ export class SessionShell implements ClientSession, TransportSink, ReplyTaker {
   #stage: Stage = 'greeting'
   #outgoing: Uint8Array[] = []
   #outgoingBytes = 0
-  #isFlushQueued = false
+  /** Whole frames that came from elsewhere, copied together. */
+  readonly #block = new ReplyBlock()
+  flushDue: 0 | 1 | 2 = 0
+  /** What the transport had not sent yet when this turn's first reply came: it can only have become less. */
+  #unsentBytes = 0
   #isCongested = false
+  /** Frames handled since the clock was looked at, and the bytes that waited then. */
+  #unlooked = 0
+  #lookedAtBytes = 0
   #pauses = 0
   #isReadingPaused = false
   /** Frames wait for the next turn of the loop. */
@@ -115,6 +137,7 @@ export class SessionShell implements ClientSession, TransportSink, ReplyTaker {
 
   reply(chunks: readonly Uint8Array[]): boolean {
     this.#owner.replies.collect(this)
+    this.#block.moveTo(this.#outgoing)
     let bytes = 0
     for (const chunk of chunks) {
       this.#outgoing.push(chunk)
@@ -123,25 +146,36 @@ export class SessionShell implements ClientSession, TransportSink, ReplyTaker {
     return this.written(bytes)
   }
 
+  forward(bytes: Buffer, start: number, end: number, isMoreComing: boolean): boolean {
+    this.#owner.replies.collect(this)
+    this.#block.append(bytes, start, end, this.#outgoing)
+    return this.#queued(end - start, isMoreComing && this.#outgoingBytes < MAX_WAITING_BYTES)
+  }
+
   writer(): FrameWriter {
     return this.#owner.replies.of(this)
   }
 
   taken(chunks: readonly Uint8Array[]): void {
+    this.#block.moveTo(this.#outgoing)
     for (const chunk of chunks) this.#outgoing.push(chunk)
   }
 
   written(bytes: number): boolean {
+    return this.#queued(bytes, false)
+  }
+
+  #queued(bytes: number, mayWait: boolean): boolean {
     if (this.#stage === 'ended' || this.#stage === 'closing') {
       this.#dropOutgoing()
       return true
     }
     this.#outgoingBytes += bytes
-    if (!this.#isFlushQueued) {
-      this.#isFlushQueued = true
-      this.#owner.clock.soon(() => this.#flush())
-    }
-    if (!this.#isCongested && this.pendingBytes > this.#owner.limits.maxPendingBytes) {
+    const { flushes, limits } = this.#owner
+    if (this.flushDue === 0) this.#unsentBytes = this.#transport.pendingBytes
+    if (mayWait) flushes.later(this)
+    else flushes.soon(this)
+    if (!this.#isCongested && this.#outgoingBytes + this.#unsentBytes > limits.maxPendingBytes) {
       this.#isCongested = true
       this.#updateReading()
       this.#watchStall()
@@ -162,7 +196,7 @@ export class SessionShell implements ClientSession, TransportSink, ReplyTaker {
 
   close(): void {
     if (this.#stage === 'ended' || this.#stage === 'closing') return
-    this.#flush()
+    this.flush()
     this.#stage = 'closing'
     this.#cancelFrameTimer?.()
     this.#cancelStallTimer?.()
@@ -218,17 +252,22 @@ export class SessionShell implements ClientSession, TransportSink, ReplyTaker {
     const { clock } = this.#owner
     const turnEnds = clock.now() + LONGEST_TURN_MS
     while (this.#stage === 'open' && !this.#isReadingPaused) {
-      let frame: Buffer | undefined
+      let isWhole: boolean
       try {
-        frame = this.#reader.next()
+        isWhole = this.#reader.advance()
       } catch (error) {
         this.#refuseStream(error)
         return
       }
-      if (frame === undefined) break
-      this.#cancelFrameTimer?.()
-      this.#cancelFrameTimer = undefined
-      this.#frame(frame)
+      if (!isWhole) break
+      if (this.#cancelFrameTimer !== undefined) {
+        this.#cancelFrameTimer()
+        this.#cancelFrameTimer = undefined
+      }
+      this.#frame(this.#reader.bytes, this.#reader.start, this.#reader.end)
+      if (++this.#unlooked < FRAMES_PER_LOOK && !this.#mayTakeLong()) continue
+      this.#unlooked = 0
+      this.#lookedAtBytes = this.#outgoingBytes
       if (clock.now() < turnEnds) continue
       // The others' turn: what one client has sent ahead must not hold up everybody.
       this.#isTurnOver = true
@@ -242,10 +281,15 @@ export class SessionShell implements ClientSession, TransportSink, ReplyTaker {
     if (this.#isPeerDone && this.#stage === 'open') this.#closeWhenDelivered()
   }
 
-  #frame(frame: Buffer): void {
+  /** Whether the frame just handled may have taken so long that the clock must be looked at: code runs, or much was read. */
+  #mayTakeLong(): boolean {
+    return !QUICK.has(this.#header.type) || this.#outgoingBytes - this.#lookedAtBytes > BYTES_PER_LOOK
+  }
+
+  #frame(bytes: Buffer, start: number, end: number): void {
     const header = this.#header
     try {
-      header.read(frame)
+      header.read(bytes, start, end)
     } catch (error) {
       // Its sync is not known, so it can be told only with sync 0; the frame's end is known, so the connection stays.
       this.#malformed++
@@ -254,7 +298,7 @@ export class SessionShell implements ClientSession, TransportSink, ReplyTaker {
       return
     }
     try {
-      this.#owner.handler.frame(this, new Inbound(frame, header))
+      this.#owner.handler.frame(this, new Inbound(bytes, header))
     } catch (error) {
       this.destroy(error instanceof Error ? error : new Error(`Request failed: ${String(error)}`))
     }
@@ -275,9 +319,10 @@ export class SessionShell implements ClientSession, TransportSink, ReplyTaker {
     this.written(writer.end())
   }
 
-  #flush(): void {
-    this.#isFlushQueued = false
+  flush(): void {
+    this.flushDue = 0
     this.#owner.replies.collect(this)
+    this.#block.moveTo(this.#outgoing)
     if (this.#outgoing.length === 0 || this.#stage === 'ended') return
     const chunks = this.#outgoing
     this.#outgoing = []
@@ -289,6 +334,7 @@ export class SessionShell implements ClientSession, TransportSink, ReplyTaker {
 
   #dropOutgoing(): void {
     this.#owner.replies.collect(this)
+    this.#block.drop()
     this.#outgoing = []
     this.#outgoingBytes = 0
   }
@@ -392,6 +438,8 @@ function joined(chunks: readonly Uint8Array[]): readonly Uint8Array[] {
   return result
 }
 
+/** From this size on, replies do not wait for others on their way. */
+const MAX_WAITING_BYTES = 16_384
 /** How often a peer that takes its replies, but has not taken enough, is looked at. */
 const RELIEF_POLL_MS = 20
 /** Up to this size a reply is copied rather than passed on by itself. */

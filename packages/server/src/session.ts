@@ -16,7 +16,7 @@ export interface InboundFrame {
   readonly schemaVersion: number | undefined
   /** Made when it is asked for: whoever needs only some of its bytes finds them in `bytes`. */
   readonly body: Buffer
-  /** The whole frame, in which the body is [bodyStart, bodyEnd). */
+  /** Memory in which the body is [bodyStart, bodyEnd). Other frames may be in it, and all of it stays as long as any part is kept. */
   readonly bytes: Buffer
   readonly bodyStart: number
   readonly bodyEnd: number
@@ -47,6 +47,12 @@ export interface ClientSession {
   writer(): FrameWriter
   /** @param bytes - what `end()` of the writer said @returns as `reply` */
   written(bytes: number): boolean
+  /**
+   * A whole frame that lies in memory received from elsewhere, [start, end) of `bytes`: copied when it is small.
+   * @param isMoreComing - more replies are on their way to this session: this one may wait a turn of the loop for them
+   * @returns as `reply`
+   */
+  forward(bytes: Buffer, start: number, end: number, isMoreComing: boolean): boolean
   /** Bytes queued or handed to the transport and not yet taken by the peer. */
   readonly pendingBytes: number
   /** Counts, so two callers may pause independently; frames already received are held too. */

@@ -17,9 +17,10 @@ import {
 import type { ClientSession, InboundFrame, SessionHandler } from '@orbweaver/server'
 import { replyError } from '@orbweaver/server'
 import type { Position, SelectOptions } from './engine/engine.js'
+import { UNUSUAL } from './engine/space-index.js'
 import type { SpaceIndex } from './engine/space-index.js'
 import type { Space, SpaceChange } from './engine/space.js'
-import { SYSTEM_SPACE } from './engine/schema.js'
+import { LAST_SYSTEM_SPACE, SYSTEM_SPACE } from './engine/schema.js'
 import type { Transaction } from './engine/transaction.js'
 import type { StoredTuple } from './engine/tuple.js'
 import { isRequestTraced, traceAnswer, traceRequest } from './diagnostics.js'
@@ -27,6 +28,8 @@ import type { RequestTrace } from './diagnostics.js'
 import { boxErrors } from './errors.js'
 import { CallContext, functionError } from './function-context.js'
 import type { ContextOwner } from './function-context.js'
+import { PEER_REQUESTS } from './replication/relays.js'
+import { PointSelect } from './point-select.js'
 import { SessionStreams } from './streams.js'
 import type { StreamTurn } from './streams.js'
 import type { Users } from './users.js'
@@ -48,8 +51,8 @@ export interface DispatchParts extends ContextOwner {
   readonly isCommitted: boolean
   /** undefined: as `isCommitted`; otherwise when it is. */
   whenCommitted(): Promise<void> | undefined
-  /** SUBSCRIBE: the session becomes a one-way stream of rows. */
-  subscribe(session: ClientSession, frame: InboundFrame): void
+  /** What only peers ask; with JOIN and SUBSCRIBE the session becomes a one-way stream of rows. */
+  servePeer(session: ClientSession, frame: InboundFrame): void | Promise<void>
   /** A frame of a session that has subscribed; false when it has not. */
   acknowledge(session: ClientSession, frame: InboundFrame): boolean
   sessionClosed(session: ClientSession): void
@@ -104,6 +107,7 @@ export class Dispatch implements SessionHandler {
   readonly #parts: DispatchParts
   readonly #streams = new Map<ClientSession, SessionStreams>()
   #ready: ReadyAnswer[] = []
+  readonly #point = new PointSelect()
 
   constructor(parts: DispatchParts) {
     this.#parts = parts
@@ -149,6 +153,13 @@ export class Dispatch implements SessionHandler {
           .servePeer(session, frame)
           ?.catch((error: unknown) => this.#fail(session, frame, trace, requestError(error)))
       }
+      if (
+        frame.type === RequestType.select &&
+        turn === undefined &&
+        trace === undefined &&
+        this.#answerPoint(session, frame)
+      )
+        return undefined
       const answer = this.#handle(session, frame, turn, trace)
       if (answer instanceof Promise) return this.#later(session, frame, trace, answer)
       if (this.#parts.isCommitted) this.#answer(session, frame, trace, answer)
@@ -160,6 +171,30 @@ export class Dispatch implements SessionHandler {
       this.#fail(session, frame, trace, requestError(error))
       return undefined
     }
+  }
+
+  /** Answers a select of one tuple with nothing made on the way. @returns false: it takes the way of all requests */
+  #answerPoint(session: ClientSession, frame: InboundFrame): boolean {
+    const { engine, users, isCommitted, unavailable, unreadable } = this.#parts
+    const { schemaVersion, bytes } = frame
+    if (!isCommitted || unavailable !== undefined || unreadable !== undefined) return false
+    if (schemaVersion !== undefined && schemaVersion !== 0 && schemaVersion !== engine.schema.version) return false
+    const point = this.#point
+    if (!point.read(bytes, frame.bodyStart, frame.bodyEnd) || point.spaceId <= LAST_SYSTEM_SPACE) return false
+    const space = engine.schema.find(point.spaceId)
+    const index = space?.indexes[point.indexId]
+    if (space === undefined || index?.definition.id !== point.indexId) return false
+    const ref = index.findPoint(bytes, point.keyStart, point.keyEnd)
+    if (ref === UNUSUAL) return false
+    users.check(session.user, 'read', space.name)
+    const writer = session.writer()
+    writer.beginReply(RequestType.ok, frame.syncHigh, frame.syncLow, engine.schema.version)
+    writer.mapHeader(1)
+    writer.uint(Key.data)
+    writer.arrayHeader(ref === undefined ? 0 : 1)
+    if (ref !== undefined) index.writeTuple(writer, ref)
+    session.written(writer.end())
+    return true
   }
 
   /** Answers that are ready together wait together: a promise for each would cost more than the request. */

@@ -1,6 +1,6 @@
 /* A replicaset whose instances keep their data: what a restart at a bad moment must not change. */
 import { afterEach, describe, expect, it } from 'vitest'
-import { MemoryReplicaset } from './memory.js'
+import { askPromise, MemoryReplicaset } from './memory.js'
 import { DISK_FULL, MemoryFiles } from './memory-files.js'
 
 const SPACE = { format: [{ name: 'id', type: 'unsigned' }] } as const
@@ -119,9 +119,9 @@ describe('a durable replicaset', () => {
     await durable()
     const { term } = set.at(1)
     const promised = term + 5
-    await set.wait(set.at(3).call('orbweaver.replication.promise', promised, 2))
+    await set.wait(askPromise(set.at(3), set.environment, [promised, 2]))
     await crash(3)
-    await expect(set.wait(set.at(3).call('orbweaver.replication.promise', promised, 1))).rejects.toThrow(
+    await expect(set.wait(askPromise(set.at(3), set.environment, [promised, 1]))).rejects.toThrow(
       /was promised to instance 2/,
     )
     expect(set.at(3).term).toBe(term)
@@ -132,13 +132,10 @@ describe('a durable replicaset', () => {
     dirs[2]!.powerLeft = 0
     const { term } = set.at(1)
     const answers: unknown[] = []
-    void set
-      .at(3)
-      .call('orbweaver.replication.promise', term + 1, 2)
-      .then(
-        () => answers.push('yes'),
-        () => answers.push('no'),
-      )
+    void askPromise(set.at(3), set.environment, [term + 1, 2]).then(
+      () => answers.push('yes'),
+      () => answers.push('no'),
+    )
     await set.clock.advance(500)
     expect(answers).toEqual([])
   })

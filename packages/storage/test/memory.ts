@@ -2,8 +2,11 @@
 import { createConnection } from '@orbweaver/connection'
 import type { Connection, Environment } from '@orbweaver/connection'
 import { VirtualClock } from '@orbweaver/connection/testing'
+import type { Reply } from '@orbweaver/iproto'
 import { createStorage } from '../src/index.js'
 import type { JournalFiles, Storage, StorageOptions } from '../src/index.js'
+import { promiseRequest, readPromiseAnswer } from '../src/replication/promise-request.js'
+import type { PromiseAnswer } from '../src/replication/promise-request.js'
 
 /** Runs `clock` while `work` waits. */
 export async function during<T>(clock: VirtualClock, work: Promise<T>): Promise<T> {
@@ -17,6 +20,23 @@ export async function during<T>(clock: VirtualClock, work: Promise<T>): Promise<
     await clock.advance(10)
   }
   throw new Error('It did not end within 200 seconds of virtual time')
+}
+
+/** Asks an instance for a promise, as a candidate does. */
+export async function askPromise(
+  storage: Storage,
+  environment: Partial<Environment>,
+  [term, candidate]: readonly [term: number, candidate: number],
+): Promise<PromiseAnswer> {
+  const connection = createConnection({ uri: { connect: () => storage.connect({ user: 'root' }) }, environment })
+  try {
+    const reply = await new Promise<Reply>((resolve, reject) => {
+      connection.send(promiseRequest(term, candidate), { deadline: Infinity }, { done: resolve, failed: reject })
+    })
+    return readPromiseAnswer(reply)
+  } finally {
+    connection.destroy()
+  }
 }
 
 export interface Alone {

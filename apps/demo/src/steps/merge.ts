@@ -1,4 +1,4 @@
-import { mergeOrdered } from '@orbweaver/router'
+import { merge } from '@orbweaver/router'
 import type { ReplicasetHandle } from '@orbweaver/replicaset'
 import { byPopulation, TOP } from '../places.js'
 import type { Totals } from '../places.js'
@@ -26,7 +26,7 @@ export async function largestCities(
   const started = now()
   const top: City[] = []
   const streams = [...router.routeAll().values()].map(citiesOf)
-  for await (const city of mergeOrdered(streams, byPopulation)) {
+  for await (const city of merge(streams, byPopulation)) {
     top.push(city)
     if (top.length === TOP) break
   }

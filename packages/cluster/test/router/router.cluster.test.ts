@@ -92,7 +92,7 @@ describe('a call', () => {
     const router = start({ discoveryMode: 'off' })
     const names = await Promise.all(Array.from({ length: 200 }, () => router.callrw<[string]>(7, 'who')))
     expect(new Set(names.map(([name]) => name))).toEqual(new Set(['a1']))
-    expect(router.info().lookups).toBe(1)
+    expect(router.stats().lookups).toBe(1)
   })
 
   it('gives back the values of the function, three at the most', async () => {
@@ -113,7 +113,7 @@ describe('a call', () => {
     expect((await router.callrw<[null, { name: string }]>(1, 'looks_like_routing'))[1].name).toBe('WRONG_BUCKET')
     await failureOf(router.callrw(1, 'executed'))
     expect(executions.get('a1')).toBe(1)
-    expect(router.info().retries).toBe(0)
+    expect(router.stats().retries).toBe(0)
   })
 
   it.each([0, -1, BUCKETS + 1, 1.5, Number.NaN])('refuses bucket id %d before anything is sent', async (bucketId) => {

@@ -8,7 +8,7 @@ import type { Cluster } from '../../src/index.js'
 
 const BUCKETS = 60
 const ROWS = 3_000
-const DURATION_MS = 8_000
+const DURATION_MS = 20_000
 
 /** A module of its own, since the instances are other processes. */
 const SET_UP = `data:text/javascript,${encodeURIComponent(`
@@ -87,5 +87,5 @@ describe('map-reduce beside moves', () => {
     expect(counts.length).toBeGreaterThanOrEqual(50)
     expect(moves).toBeGreaterThanOrEqual(50)
     expect(refusedMoves).toBeLessThan(moves)
-  })
+  }, 60_000)
 })

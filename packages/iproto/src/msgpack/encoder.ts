@@ -163,11 +163,12 @@ export class Encoder implements BodyWriter {
   raw(encoded: Uint8Array, start = 0, end: number = encoded.length): void {
     const size = end - start
     const at = this.#advance(size)
-    if (size > SHORT_RAW) {
-      this.#bytes.set(size === encoded.length ? encoded : encoded.subarray(start, end), at)
+    const isWhole = size === encoded.length
+    // Short ones are copied before a native call would have begun, and before a view of a part would be made.
+    if (size > (isWhole ? SHORT_RAW : SHORT_RAW_PART)) {
+      this.#bytes.set(isWhole ? encoded : encoded.subarray(start, end), at)
       return
     }
-    // A few bytes are copied before a native call would have begun, or a view been made.
     const bytes = this.#bytes
     for (let i = 0; i < size; i++) bytes[at + i] = encoded[start + i]!
   }
@@ -597,6 +598,7 @@ const SAFE = BigInt(Number.MAX_SAFE_INTEGER)
 const LONE_SURROGATE = 'holds a lone surrogate, which has no UTF-8 form'
 /** Up to this many bytes a loop copies faster than the system. */
 const SHORT_RAW = 24
+const SHORT_RAW_PART = 96
 const REPLY_HEAD_BYTES = 28
 /** Up to this length a loop over the characters beats a native call; three bytes for each still fit the form with one byte of size. */
 const SHORT_TEXT = 40

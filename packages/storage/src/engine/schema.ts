@@ -33,7 +33,7 @@ const VIEW_OF: Readonly<Record<number, number>> = {
 /** The first id of a user's space. */
 export const FIRST_USER_SPACE = 512
 /** Spaces above this id that are not the user's own (as in Tarantool, ids up to 511 belong to the system). */
-const LAST_SYSTEM_SPACE = FIRST_USER_SPACE - 1
+export const LAST_SYSTEM_SPACE: number = FIRST_USER_SPACE - 1
 const ADMIN = 1
 
 interface SystemDefinition {

@@ -7,6 +7,7 @@
  * A key is an encoded array of its first parts. A place in the index ("tree key") has all of them, and those of the primary key
  * where they belong to it.
  */
+import type { BodyWriter } from '@orbweaver/iproto'
 import { boxErrors } from '../errors.js'
 import type { Arena, TupleRef } from './arena.js'
 import { fits, fittingLeads, kindAt } from './field-type.js'
@@ -15,7 +16,7 @@ import { HASHABLE, hashPart } from './key-hash.js'
 import { KeyTable } from './key-table.js'
 import { createOrderedMap } from './ordered-map.js'
 import type { OrderedMap } from './ordered-map.js'
-import { arrayHead, fieldOffsets, tupleOf } from './tuple.js'
+import { arrayHead, fieldOffsets, skipField, tupleOf } from './tuple.js'
 import type { FieldOffsets, StoredTuple } from './tuple.js'
 import { compareParts, PROBE, TupleOrder } from './tuple-order.js'
 import type { Edge } from './tuple-order.js'
@@ -23,6 +24,10 @@ import { walkOf } from './walk.js'
 import type { Walk } from './walk.js'
 
 const NIL = 0xc0
+/** Parts of a key whose array has a head of one byte. */
+const MAX_SHORT_PARTS = 15
+/** What takes the usual way. */
+export const UNUSUAL = -1
 
 export interface SelectRange {
   readonly iterator: number
@@ -56,6 +61,8 @@ export class SpaceIndex {
   /** First bytes of values that fit, for each part. */
   readonly #leads: readonly Uint8Array[]
   readonly #isNullable: boolean
+  /** Where the parts of a key are: of `findPoint`, used again and again. */
+  readonly #pointOffsets: number[]
 
   constructor(definition: IndexDefinition, spaceName: string, primary: readonly IndexPart[], arena: Arena) {
     const { parts, isUnique } = definition
@@ -65,6 +72,7 @@ export class SpaceIndex {
     this.#fields = [...parts, ...primary].map(({ field }) => field)
     this.#fieldLimit = Math.max(...this.#fields) + 1
     this.#leads = parts.map(({ type, isNullable }) => fittingLeads(type, isNullable))
+    this.#pointOffsets = Array.from({ length: parts.length + 1 }, () => 0)
     this.#isNullable = parts.some((part) => part.isNullable)
     this.#order = new TupleOrder(this.#fields, arena)
     this.#tree = createOrderedMap(this.#order.compare)
@@ -142,6 +150,35 @@ export class SpaceIndex {
   findRef(key: Buffer, offsets: FieldOffsets = fieldOffsets(key)): TupleRef | undefined {
     this.#order.probeKey(key, offsets)
     return this.#probed(this.#table === undefined ? 0 : hashKey(key, offsets))
+  }
+
+  /**
+   * The tuple with the key that lies at [start, end), or undefined when there is none; nothing is made.
+   * @returns UNUSUAL for an index without a table, or a key that `checkKey` has to judge
+   */
+  findPoint(bytes: Buffer, start: number, end: number): TupleRef | undefined | typeof UNUSUAL {
+    const count = this.definition.parts.length
+    if (this.#table === undefined || bytes[start] !== (0x90 | count) || count > MAX_SHORT_PARTS) return UNUSUAL
+    const offsets = this.#pointOffsets
+    let hash: number | undefined
+    let at = start + 1
+    offsets[0] = at
+    for (let i = 0; i < count; i++) {
+      if (this.#leads[i]![bytes[at]!] !== 1) return UNUSUAL
+      const next = skipField(bytes, at, end)
+      hash = hashPart(bytes, at, next, hash)
+      offsets[i + 1] = at = next
+    }
+    if (at !== end) return UNUSUAL
+    this.#order.probeKey(bytes, offsets)
+    return this.#probed(hash!)
+  }
+
+  /** Writes a tuple that was found, as it is stored. */
+  writeTuple(writer: BodyWriter, ref: TupleRef): void {
+    const arena = this.#arena
+    arena.locate(ref)
+    writer.raw(arena.bytes, arena.start, arena.end)
   }
 
   /** The tuple that has the same key as this one. */

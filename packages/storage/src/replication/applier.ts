@@ -150,7 +150,6 @@ export class Applier implements ChannelSink {
 
   frame(frame: Buffer): void {
     this.#heardAt = this.#environment.clock.now()
-    this.#watchSilence()
     if (this.#isTurnOver || this.#isWaiting) this.#held.push(frame)
     else this.#handle(frame)
   }
@@ -241,7 +240,7 @@ export class Applier implements ChannelSink {
     channel.attach(this)
     encodeSubscription(this.#writer, this.#target.subscription())
     channel.write(this.#writer.take())
-    this.#watchSilence()
+    this.#watchSilence(this.#environment.clock.now())
   }
 
   #lost(cause: string): void {
@@ -257,11 +256,15 @@ export class Applier implements ChannelSink {
     this.#target.linkChanged(this.peer)
   }
 
-  #watchSilence(): void {
+  /** One timer for as long as the link lives, not one a frame. */
+  #watchSilence(since: number, afterMs: number = SILENCE_MS): void {
+    const { clock } = this.#environment
     this.#cancelTimer?.()
-    this.#cancelTimer = this.#environment.clock.schedule(SILENCE_MS, () => {
+    this.#cancelTimer = clock.schedule(afterMs, () => {
+      const quietMs = clock.now() - Math.max(since, this.#heardAt ?? since)
       // What is not read cannot be heard.
-      if (this.#isWaiting || this.#isTurnOver) this.#watchSilence()
+      if (this.#isWaiting || this.#isTurnOver) this.#watchSilence(since)
+      else if (quietMs < SILENCE_MS) this.#watchSilence(since, SILENCE_MS - quietMs)
       else this.#channel?.destroy(new Error(`Nothing heard for ${SILENCE_MS} ms`))
     })
   }

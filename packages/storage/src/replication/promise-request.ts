@@ -33,7 +33,11 @@ export function readPromiseRequest(body: Buffer): { term: number; candidate: num
   return { term: reader.requireUint(Key.term), candidate: reader.requireUint(Key.replicaId) }
 }
 
-export function encodePromiseAnswer(writer: FrameWriter, sync: readonly [high: number, low: number], answer: PromiseAnswer): void {
+export function encodePromiseAnswer(
+  writer: FrameWriter,
+  sync: readonly [high: number, low: number],
+  answer: PromiseAnswer,
+): void {
   writer.beginReply(RequestType.ok, ...sync, 1)
   writer.mapHeader(3)
   writer.uint(Key.vclock)

@@ -5,6 +5,7 @@
 import { connect } from '@orbweaver/connection'
 import type { Credential, Environment } from '@orbweaver/connection'
 import { BoxError } from '@orbweaver/iproto'
+import type { Reply } from '@orbweaver/iproto'
 import { boxErrors } from '../errors.js'
 import type { PeerDefinition } from './options.js'
 import { PositionWaiters } from './position-waiters.js'
@@ -187,14 +188,11 @@ export class Promoter {
       environment,
     })
     try {
-      const deadlineOfAnswer = environment.clock.now() + timeout
-      return await new Promise((resolve, reject) => {
-        connection.send(
-          promiseRequest(term, number),
-          { deadline: deadlineOfAnswer },
-          { done: (reply) => resolve(readPromiseAnswer(reply)), failed: reject },
-        )
+      const reply = await new Promise<Reply>((resolve, reject) => {
+        const options = { deadline: environment.clock.now() + timeout }
+        connection.send(promiseRequest(term, number), options, { done: resolve, failed: reject })
       })
+      return readPromiseAnswer(reply)
     } finally {
       connection.destroy()
     }

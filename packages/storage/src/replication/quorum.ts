@@ -75,6 +75,11 @@ export class Quorum {
     for (const waiter of waiters) waiter.reject(error)
   }
 
+  /** What the others had in an earlier term counts no more; who waits, waits on. */
+  beginTerm(): void {
+    this.#acknowledged.clear()
+  }
+
   /** Forgets what the others had: after a reset the numbers begin anew. */
   reset(lsn: number): void {
     this.#acknowledged.clear()

@@ -27,6 +27,7 @@ export interface RelaySource {
   readonly log: RowLog
   readonly history: History
   readonly vclock: Vclock
+  readonly term: number
   /** What would still be here after a restart of the instance. */
   readonly durableVclock: Vclock
   readonly clock: Clock

@@ -81,7 +81,8 @@ export class Relays {
     if (relay === undefined) return false
     if (frame.type === RequestType.ok) {
       const { vclock, term } = decodeAcknowledgement(frame.body)
-      relay.acknowledged = vclock
+      // Numbers of another term may be those of other rows.
+      relay.acknowledged = term === this.#options.source.term ? vclock : new Map()
       this.#options.onHeard(relay.replicaId, vclock, term)
     }
     return true

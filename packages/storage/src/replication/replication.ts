@@ -390,7 +390,10 @@ export class Replication implements RelaySource, JournalSubject, Candidate, Rece
     this.#state.take(transaction)
     if (this.#parts.options.peers.length > 0) this.log.append(transaction, leaderBefore)
     this.#record({ transaction, leaderBefore, localRows })
-    if (promotion !== undefined) this.#setRole(follow(this.role, promotion, this.number))
+    if (promotion !== undefined) {
+      this.#quorum.beginTerm()
+      this.#setRole(follow(this.role, promotion, this.number))
+    }
     this.#moved()
   }
 
@@ -435,8 +438,10 @@ export class Replication implements RelaySource, JournalSubject, Candidate, Rece
   }
 
   #heard(peer: number, vclock: Vclock, term: number): void {
-    const lsn = lsnOf(vclock, this.number)
     const last = this.history.promotions.at(-1)
-    if (last?.leader === this.number && counts(this.role, last.lsn, { lsn, term })) this.#quorum.acknowledge(peer, lsn)
+    if (last === undefined) return
+    // Also under another master: who has its promotion has all it was built on, what this instance wrote before included.
+    if (counts(this.role, last.lsn, { lsn: lsnOf(vclock, last.leader), term }))
+      this.#quorum.acknowledge(peer, lsnOf(vclock, this.number))
   }
 }

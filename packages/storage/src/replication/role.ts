@@ -66,21 +66,22 @@ export function accepts(state: RoleState, term: number, peer: number, self: numb
   return term >= state.promised || peer === state.promisedTo || state.promisedTo === self
 }
 
-/** What an instance says it has of another one's rows on its disk. */
+/** What an instance says it has on its disk. */
 export interface Acknowledgement {
+  /** Its last row of the master. */
   readonly lsn: number
   /** The highest term it has promised. */
   readonly term: number
 }
 
 /**
- * Whether an acknowledgement counts for the quorum of a master. Positions mean something only within one term: under another one the
- * same number may be another row. And what was written before the promotion counts only together with it: until then a master of a
- * term in between, who never had it, may turn up.
+ * Whether an acknowledgement counts for the quorum of what was written here. Positions mean something only within one term: under
+ * another one the same number may be another row. And what was written before the promotion counts only together with it: until
+ * then a master of a term in between, who never had it, may turn up.
  * @param since - number of the row of its promotion
  */
-export function counts(master: RoleState, since: number, { term, lsn }: Acknowledgement): boolean {
-  return term === master.term && master.promised === master.term && lsn >= since
+export function counts(state: RoleState, since: number, { term, lsn }: Acknowledgement): boolean {
+  return term === state.term && state.promised === state.term && lsn >= since
 }
 
 /**
