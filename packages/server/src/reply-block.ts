@@ -4,6 +4,8 @@
  */
 export class ReplyBlock {
   #block: Buffer = NO_BYTES
+  /** The same memory, to be written four bytes at a time. */
+  #view: DataView = NO_VIEW
   /** Start of what was not moved on yet, and end of what was copied. */
   #from = 0
   #at = 0
@@ -42,37 +44,61 @@ export class ReplyBlock {
       outgoing.push(this.#block.subarray(this.#from, this.#at))
     }
     this.#block = NO_BYTES
+    this.#view = NO_VIEW
     this.#from = this.#at = 0
   }
 
   drop(): void {
     this.#first = undefined
     this.#block = NO_BYTES
+    this.#view = NO_VIEW
     this.#from = this.#at = 0
   }
 
   #copy(bytes: Buffer, start: number, end: number, outgoing: Uint8Array[]): void {
     const size = end - start
     if (this.#block.length - this.#at < size) this.#nextBlock(size, outgoing)
-    const block = this.#block
-    let at = this.#at
-    if (size > MAX_LOOPED_BYTES) block.set(bytes.subarray(start, end), at)
-    else for (let from = start; from < end; from++) block[at++] = bytes[from]!
+    // A native call would take a view of the part first, which costs more than to copy it.
+    if (size > MAX_LOOPED_BYTES) {
+      this.#block.set(bytes.subarray(start, end), this.#at)
+    } else {
+      const from = viewOf(bytes)
+      const to = this.#view
+      let source = start
+      let target = this.#at
+      for (; source + 4 <= end; source += 4, target += 4) to.setUint32(target, from.getUint32(source))
+      for (; source < end; source++, target++) to.setUint8(target, from.getUint8(source))
+    }
     this.#at += size
   }
 
   #nextBlock(size: number, outgoing: Uint8Array[]): void {
     const isFirst = this.#block.length === 0
     if (!isFirst) outgoing.push(this.#block.subarray(this.#from, this.#at))
-    this.#block = Buffer.allocUnsafeSlow(Math.max(size, isFirst ? FIRST_BLOCK_BYTES : BLOCK_BYTES))
+    const block = Buffer.allocUnsafeSlow(Math.max(size, isFirst ? FIRST_BLOCK_BYTES : BLOCK_BYTES))
+    this.#block = block
+    this.#view = new DataView(block.buffer, block.byteOffset, block.length)
     this.#from = this.#at = 0
   }
 }
 
+/** Frames come many from one chunk: the view of it is made once. */
+let viewed: Buffer = Buffer.alloc(0)
+let view = new DataView(viewed.buffer)
+
+function viewOf(bytes: Buffer): DataView {
+  if (bytes !== viewed) {
+    viewed = bytes
+    view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length)
+  }
+  return view
+}
+
 const NO_BYTES: Buffer = Buffer.alloc(0)
+const NO_VIEW = new DataView(new ArrayBuffer(0))
+/** Up to this size bytes are copied before a native call would have begun. */
+const MAX_LOOPED_BYTES = 512
 const FIRST_BLOCK_BYTES = 4_096
 const BLOCK_BYTES = 16_384
 /** Up to this size a frame is copied rather than passed on by itself. */
 const MAX_COPIED_BYTES = 4_096
-/** Up to this size bytes are copied before a native call would have begun. */
-const MAX_LOOPED_BYTES = 160

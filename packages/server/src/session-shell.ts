@@ -40,7 +40,8 @@ const LINGER_MS = 1_000
 /** How long the frames of one session may be handled before the others get their turn. */
 const LONGEST_TURN_MS = 5
 /** Requests that read and write single tuples, mostly: a look at the clock for each would cost more than they do. */
-const QUICK: ReadonlySet<number> = new Set([
+const QUICK = new Uint8Array(256)
+for (const type of [
   RequestType.select,
   RequestType.insert,
   RequestType.replace,
@@ -49,6 +50,7 @@ const QUICK: ReadonlySet<number> = new Set([
   RequestType.upsert,
   RequestType.ping,
 ])
+  QUICK[type] = 1
 const FRAMES_PER_LOOK = 8
 const BYTES_PER_LOOK = 65_536
 
@@ -283,7 +285,7 @@ export class SessionShell implements ClientSession, TransportSink, ReplyTaker, F
 
   /** Whether the frame just handled may have taken so long that the clock must be looked at: code runs, or much was read. */
   #mayTakeLong(): boolean {
-    return !QUICK.has(this.#header.type) || this.#outgoingBytes - this.#lookedAtBytes > BYTES_PER_LOOK
+    return QUICK[this.#header.type] !== 1 || this.#outgoingBytes - this.#lookedAtBytes > BYTES_PER_LOOK
   }
 
   #frame(bytes: Buffer, start: number, end: number): void {

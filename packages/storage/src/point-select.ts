@@ -59,7 +59,7 @@ export class PointSelect {
 }
 
 /** A uint of up to 32 bits; -1 for anything else. */
-function shortUint(bytes: Buffer, at: number): number {
+export function shortUint(bytes: Buffer, at: number): number {
   const lead = bytes[at]!
   if (lead < 0x80) return lead
   if (lead === 0xcc) return bytes[at + 1]!

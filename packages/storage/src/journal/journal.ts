@@ -27,6 +27,8 @@ export interface JournalSubject {
   replay(frame: StreamFrame, header: Row): void
   /** Everything now, or undefined while that makes no sense; called in a turn of the loop of its own. */
   view(): SnapshotView | undefined
+  /** Everything now is in what was appended up to this record, which goes to the disk as one. */
+  sealed(sequence: number): void
   /** Everything up to this record is on disk. */
   durable(sequence: number): void
 }
@@ -202,6 +204,7 @@ export class Journal {
         clock,
         owner,
         segmentBytes,
+        onSealed: (sequence) => this.#subject.sealed(sequence),
         onDurable: (sequence) => this.#subject.durable(sequence),
       },
       end,

@@ -49,6 +49,8 @@ export interface WriterOptions {
   readonly owner: JournalOwnerId
   /** Size of a file of the journal. */
   readonly segmentBytes: number
+  /** Everything up to this record, the last that was appended, will be written together. */
+  readonly onSealed: (sequence: number) => void
   /** Everything up to this record is on disk. */
   readonly onDurable: (sequence: number) => void
 }
@@ -132,6 +134,7 @@ export class JournalWriter {
       chunks: this.#frames.take(),
     })
     this.#openCount = 0
+    this.#options.onSealed(this.#sequence)
   }
 
   /** Nothing more reaches the disk until `release`. */

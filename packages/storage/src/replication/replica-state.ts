@@ -6,18 +6,36 @@ import type { RoleState } from './role.js'
 import type { SnapshotHead, Vote } from './stream-codec.js'
 import { lastLsn } from './transaction.js'
 import type { Epoch, RowTransaction } from './transaction.js'
-import { advanced } from './vclock.js'
 import type { Vclock } from './vclock.js'
 
 export class ReplicaState implements Standing {
   readonly self: number
   readonly history: History = new History()
-  vclock: Vclock = new Map()
   role: RoleState = INITIAL_ROLE
   #diverged: Epoch | undefined
+  /** The last row of each instance, by its number; 0 where there is none. */
+  #lsns: number[] = []
+  /** The same as a value, until one of them changes: a copy for every transaction would be a cost of its own. */
+  #vclock: Vclock | undefined
 
   constructor(self: number) {
     this.self = self
+  }
+
+  get vclock(): Vclock {
+    this.#vclock ??= new Map(this.#lsns.flatMap((lsn, origin): [number, number][] => (lsn > 0 ? [[origin, lsn]] : [])))
+    return this.#vclock
+  }
+
+  set vclock(vclock: Vclock) {
+    this.#lsns = []
+    for (const [origin, lsn] of vclock) this.#setLsn(origin, lsn)
+    this.#vclock = vclock
+  }
+
+  /** The last row of an instance that is here. */
+  lsnOf(origin: number): number {
+    return this.#lsns[origin] ?? 0
   }
 
   get diverged(): Epoch | undefined {
@@ -38,8 +56,14 @@ export class ReplicaState implements Standing {
 
   /** What a transaction changes besides rows. */
   take(transaction: RowTransaction): void {
-    this.vclock = advanced(this.vclock, transaction.origin, lastLsn(transaction))
+    this.#setLsn(transaction.origin, lastLsn(transaction))
+    this.#vclock = undefined
     if (transaction.promotion !== undefined) this.history.add(transaction.promotion)
+  }
+
+  #setLsn(origin: number, lsn: number): void {
+    while (this.#lsns.length <= origin) this.#lsns.push(0)
+    this.#lsns[origin] = lsn
   }
 
   /** Another instance's state is this one's from now on. @returns the role in it; it is not writable */

@@ -39,7 +39,7 @@ import type { Vclock } from './vclock.js'
 
 export type InstanceStatus = 'running' | 'loading'
 
-/** What was appended to the journal and is not on disk yet. */
+/** What goes to the disk as one and is not there yet. */
 interface Undurable {
   readonly sequence: number
   readonly vclock: Vclock
@@ -104,7 +104,7 @@ export class Replication implements RelaySource, JournalSubject, Candidate, Rece
     const owner = await this.#journal.open({ uuid, number: this.number }, newUuid)
     this.log.reveal()
     this.#durableVclock = this.vclock
-    this.#quorum.reset(lsnOf(this.vclock, this.number))
+    this.#quorum.reset(this.#state.lsnOf(this.number))
     this.#parts.engine.onRestored()
     this.#setStatus('running')
     return owner
@@ -210,13 +210,13 @@ export class Replication implements RelaySource, JournalSubject, Candidate, Rece
 
   /** Everything written here is where it has to be. */
   get isCommitted(): boolean {
-    return (this.#journal?.isDurable ?? true) && this.#quorum.has(lsnOf(this.vclock, this.number))
+    return (this.#journal?.isDurable ?? true) && this.#quorum.has(this.#state.lsnOf(this.number))
   }
 
   /** undefined when `isCommitted`. */
   whenCommitted(): Promise<void> | undefined {
     const onDisk = this.#journal?.whenDurable()
-    const elsewhere = this.#quorum.wait(lsnOf(this.vclock, this.number))
+    const elsewhere = this.#quorum.wait(this.#state.lsnOf(this.number))
     if (onDisk === undefined) return elsewhere
     return elsewhere === undefined ? onDisk : Promise.all([onDisk, elsewhere]).then(() => undefined)
   }
@@ -275,7 +275,7 @@ export class Replication implements RelaySource, JournalSubject, Candidate, Rece
 
   becomeMaster(term: number): void {
     const leader = this.number
-    const promotion: Promotion = { term, leader, lsn: lsnOf(this.vclock, leader) + 1, vclock: this.vclock }
+    const promotion: Promotion = { term, leader, lsn: this.#state.lsnOf(leader) + 1, vclock: this.vclock }
     this.#append(this.#ownTransaction([], promotion))
   }
 
@@ -360,6 +360,10 @@ export class Replication implements RelaySource, JournalSubject, Candidate, Rece
     return { rows: this.#parts.engine.snapshot({ withLocal: true }), head: this.#state.head, vote: this.#state.vote }
   }
 
+  sealed(sequence: number): void {
+    this.#undurable.push({ sequence, vclock: this.vclock, end: this.log.end })
+  }
+
   durable(sequence: number): void {
     let done = 0
     while (done < this.#undurable.length && this.#undurable[done]!.sequence <= sequence) done++
@@ -380,7 +384,7 @@ export class Replication implements RelaySource, JournalSubject, Candidate, Rece
   }
 
   #ownTransaction(rows: readonly RowBody[], promotion: Promotion | undefined): RowTransaction {
-    const lsn = lsnOf(this.vclock, this.number) + 1
+    const lsn = this.#state.lsnOf(this.number) + 1
     return { origin: this.number, lsn, timestamp: this.clock.wallNow(), rows, promotion }
   }
 
@@ -403,7 +407,6 @@ export class Replication implements RelaySource, JournalSubject, Candidate, Rece
       return
     }
     this.#journal.append(record)
-    this.#undurable.push({ sequence: this.#journal.sequence, vclock: this.vclock, end: this.log.end })
   }
 
   #moved(): void {

@@ -7,10 +7,6 @@ export function lsnOf(vclock: Vclock, origin: number): number {
   return vclock.get(origin) ?? 0
 }
 
-export function advanced(vclock: Vclock, origin: number, lsn: number): Vclock {
-  return new Map(vclock).set(origin, lsn)
-}
-
 /** Whether everything `other` knows is known here. */
 export function covers(vclock: Vclock, other: Vclock): boolean {
   for (const [origin, lsn] of other) if (lsnOf(vclock, origin) < lsn) return false
