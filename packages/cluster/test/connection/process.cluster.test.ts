@@ -8,6 +8,7 @@ import {
   systemClock,
   type Transport,
 } from '@orbweaver/connection'
+import type { Address } from '@orbweaver/connection'
 import { ScriptedPeer } from '@orbweaver/connection/testing'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 
@@ -247,7 +248,8 @@ describe('listen', () => {
         },
         ignore,
       ),
-    ).rejects.toBeInstanceOf(TypeError)
+    ).rejects.toMatchObject({ code: 'ORB_INVALID_ARGUMENT' })
+    await expect(listen(5 as unknown as Address, ignore)).rejects.toMatchObject({ code: 'ORB_INVALID_ARGUMENT' })
     const taken = await listen({ host: '127.0.0.1', port: 0 }, ignore)
     await expect(listen(taken.address, ignore)).rejects.toMatchObject({ code: 'EADDRINUSE' })
     await taken.close()

@@ -79,6 +79,15 @@ describe('a replicaset of embedded storages', () => {
     expect(wrong).toEqual([])
   })
 
+  it('a master that is asked to stop costs no error', async () => {
+    const stopped = cluster.instance('a1').stop()
+    await cluster.instance('a2').promote()
+    await stopped
+    await expect.poll(() => replicaset.master()?.id).toBe('a2')
+    await load.more(500)
+    expect(await discrepanciesAtTheEnd()).toEqual({ errors: {}, wrong: [] })
+  })
+
   it('a frozen master is left, and gets nothing when it wakes up', async () => {
     cluster.instance('a1').freeze()
     await expect.poll(() => replicaset.master()).toBeUndefined()
