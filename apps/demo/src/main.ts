@@ -1,4 +1,5 @@
 /* `npm start`: the story on a real cluster, every answer checked. Exit codes: 0 right, 1 an answer was wrong or a step failed, 2 wrong use. */
+import { rm } from 'node:fs/promises'
 import { HELP, readOptions, UsageError } from './options.js'
 import type { DemoOptions } from './options.js'
 import { computeTotals, loadPlaces } from './places.js'
@@ -60,15 +61,18 @@ async function show(
 ): Promise<number> {
   await loadData(world, places, printer, signal)
   const outcome = options.mode === 'idle' ? undefined : await tell(world, places, printer, signal)
+  if (outcome !== undefined) {
+    printer.title(outcome.ok ? 'Every answer was checked and right' : 'Something was NOT right: see above')
+    if (options.isJson) process.stdout.write(`${JSON.stringify(outcome)}\n`)
+  }
   if (options.topologyFile !== undefined) await writeTopology(options.topologyFile, world)
   if (options.mode !== 'once') {
     printAddresses(world, options, printer)
     await stopped
+    // Who looks for the cluster later must not find where it was.
+    if (options.topologyFile !== undefined) await rm(options.topologyFile, { force: true })
   }
-  if (outcome === undefined) return 0
-  printer.title(outcome.ok ? 'Every answer was checked and right' : 'Something was NOT right: see above')
-  if (options.isJson) process.stdout.write(`${JSON.stringify(outcome)}\n`)
-  return outcome.ok ? 0 : 1
+  return outcome === undefined || outcome.ok ? 0 : 1
 }
 
 /** The story, step by step. */

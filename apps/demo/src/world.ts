@@ -1,4 +1,6 @@
 /* Everything the story needs, running: cluster, router, proxy, data. */
+import { once } from 'node:events'
+import { createServer } from 'node:net'
 import { startCluster } from '@orbweaver/cluster'
 import type { Cluster } from '@orbweaver/cluster'
 import { hash2Of } from '@orbweaver/iproto'
@@ -32,6 +34,7 @@ export async function startWorld(options: DemoOptions, printer: Printer, signal:
     for (const closer of closers.splice(0).toReversed()) await closer()
   }
   try {
+    await assertPortIsFree(options)
     printer.title(`Starting ${options.replicasets} replicasets of ${options.instances} instances`)
     const started = now()
     const cluster = await startCluster({
@@ -44,6 +47,8 @@ export async function startWorld(options: DemoOptions, printer: Printer, signal:
       host: HOST,
       setUp: new URL('./set-up.js', import.meta.url).href,
       onProgress: (text) => printer.progress(text),
+      onExit: ({ name }, how) => printer.say(`Instance ${name} has ended (${how}), and nobody here ended it`),
+      signal,
       ...(options.port === undefined ? {} : { firstPort: options.port + 1 }),
     })
     closers.push(() => cluster.close())
@@ -75,6 +80,21 @@ export async function startWorld(options: DemoOptions, printer: Printer, signal:
     throw portProblem(error) ?? error
   }
 }
+
+/** The proxy's port comes first and is taken last: a busy one is told before anything is started. */
+async function assertPortIsFree({ port, replicasets, instances }: DemoOptions): Promise<void> {
+  if (port === undefined) return
+  const last = port + replicasets * instances
+  if (last > LAST_PORT)
+    throw new UsageError(`--port is ${port}, and the last instance would need port ${last}: choose a lower one`)
+  const server = createServer()
+  server.listen(port, HOST)
+  await once(server, 'listening')
+  server.close()
+  await once(server, 'close')
+}
+
+const LAST_PORT = 65_535
 
 function portProblem(error: unknown): UsageError | undefined {
   const { code, message } = error as { code?: string; message: string }

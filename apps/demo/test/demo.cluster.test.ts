@@ -121,13 +121,26 @@ describe('npm start -- --idle', () => {
       run.child.kill('SIGINT')
       expect(await run.ended).toBe(0)
       for (const pid of children) expect(() => process.kill(pid, 0)).toThrow('ESRCH')
+      // Nobody must look for the cluster where it was.
+      expect(await readdir(dir)).toEqual([])
     } finally {
       await rm(dir, { recursive: true })
     }
   }, 240_000)
 
-  it('leaves no process when it is killed', async () => {
+  it('says when an instance has ended that nobody ended', async () => {
     const run = demo('--idle', ...SMALL)
+    await waitFor(run, () => run.output().includes('The cluster stays up until Ctrl-C'))
+    const [child] = await childrenOf(run.child.pid!)
+    process.kill(child!, 'SIGKILL')
+    await waitFor(run, () => /Instance [ab][12] has ended \(SIGKILL\)/.test(run.output()))
+    run.child.kill('SIGINT')
+    expect(await run.ended).toBe(0)
+  }, 120_000)
+
+  it('leaves no process and no file when it is killed', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'demo-'))
+    const run = demoIn(directory, '--idle', ...SMALL)
     await waitFor(run, () => run.output().includes('processes are up'))
     const children = await childrenOf(run.child.pid!)
     expect(children).toHaveLength(4)
@@ -136,6 +149,8 @@ describe('npm start -- --idle', () => {
     await expect
       .poll(async () => (await Promise.all(children.map(isAlive))).filter(Boolean), { timeout: 10_000 })
       .toEqual([])
+    expect(await readdir(directory)).toEqual([])
+    await rm(directory, { recursive: true })
   }, 120_000)
 
   it('ends within seconds when it is interrupted while it starts or loads', async () => {
@@ -177,12 +192,17 @@ describe('wrong use', () => {
   it.each<[string, string[], RegExp]>([
     ['an unknown flag', ['--onze'], /^Unknown option '--onze'.*see --help$/],
     ['a bad number', ['--buckets', 'many'], /^--buckets is 'many', expected a whole number/],
+    [
+      'a port too high for all instances',
+      ['--port', '65530'],
+      /^--port is 65530, and the last instance would need port/,
+    ],
     ['flags that exclude each other', ['--once', '--idle'], /^--once and --idle exclude each other/],
   ])('%s is one sentence and exit code 2', async (_what, args, sentence) => {
     const run = demo(...args)
     expect(await run.ended).toBe(2)
     expect(run.errors().trim()).toMatch(sentence)
-    expect(run.output()).toBe('')
+    expect(run.output()).not.toContain('up')
   })
 
   it('a busy port is one sentence and exit code 2', async () => {

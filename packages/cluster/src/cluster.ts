@@ -1,4 +1,5 @@
-import { mkdtemp, rm } from 'node:fs/promises'
+import { randomUUID } from 'node:crypto'
+import { rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect, systemClock } from '@orbweaver/connection'
@@ -40,6 +41,10 @@ export interface ClusterOptions {
   readonly vshard?: boolean
   /** Told as instances come up: `a1 is up (3 of 9)`. */
   readonly onProgress?: (text: string) => void
+  /** Told when an instance ends that nobody here ended; `how` is its exit code or signal. */
+  readonly onExit?: (instance: ClusterInstance, how: number | string) => void
+  /** Aborted while the cluster starts: what has started is ended, and `startCluster` rejects with the reason. */
+  readonly signal?: AbortSignal
   /** Default: the embedded engine. */
   readonly engine?: EngineDriver
 }
@@ -91,6 +96,7 @@ export interface Cluster {
  */
 export async function startCluster(options: ClusterOptions = {}): Promise<Cluster> {
   validate(options)
+  options.signal?.throwIfAborted()
   const config = await layOut({
     replicasets: options.replicasets ?? 2,
     instances: options.instances ?? 3,
@@ -102,12 +108,18 @@ export async function startCluster(options: ClusterOptions = {}): Promise<Cluste
     firstPort: options.firstPort,
     name: 'local',
   })
-  const cluster = new LocalCluster(config, options, await mkdtemp(join(tmpdir(), 'orbweaver-')))
+  // Made by whoever has something to write, so that a process that is killed leaves nothing empty behind.
+  const cluster = new LocalCluster(config, options, join(tmpdir(), `orbweaver-${randomUUID()}`))
+  const abort = (): void => void cluster.close()
+  options.signal?.addEventListener('abort', abort, { once: true })
   try {
     await cluster.start()
+    options.signal?.throwIfAborted()
   } catch (error) {
     await cluster.close()
-    throw error
+    throw options.signal?.aborted === true ? options.signal.reason : error
+  } finally {
+    options.signal?.removeEventListener('abort', abort)
   }
   return cluster
 }
@@ -157,6 +169,8 @@ const CLUSTER: OptionRules = {
   lua: { expected: 'the URL of a Lua file', fits: (value) => typeof value === 'string' && URL.canParse(value) },
   vshard: optionRule.flag,
   onProgress: optionRule.function,
+  onExit: optionRule.function,
+  signal: { expected: 'an AbortSignal', fits: (value) => value instanceof AbortSignal },
   engine: {
     expected: 'an engine: embeddedEngine, or what tarantoolEngine() returns',
     fits: (value) => isObject(value) && typeof value['start'] === 'function',
@@ -182,6 +196,7 @@ class LocalCluster implements Cluster {
             { id: instance.id, name: instance.name ?? instance.id, uri: instance.uri, replicaset },
             this.#driver(instance.id),
             () => this.#promoted(instance.id),
+            (ended, how) => this.#options.onExit?.(ended, how),
           ),
       ),
     )
@@ -323,13 +338,17 @@ class ManagedInstance implements ClusterInstance {
   readonly replicasetId: string
   readonly #starter: Starter
   readonly #onPromoted: () => void
+  readonly #onExit: (instance: ClusterInstance, how: number | string) => void
   #running: RunningInstance | undefined
   #isClosed = false
+  /** Its end was asked for. */
+  #isEnding = false
 
   constructor(
     what: { id: string; name: string; uri: string; replicaset: ReplicasetConfig },
     starter: Starter,
     onPromoted: () => void,
+    onExit: (instance: ClusterInstance, how: number | string) => void,
   ) {
     this.id = what.id
     this.name = what.name
@@ -337,6 +356,7 @@ class ManagedInstance implements ClusterInstance {
     this.replicasetId = what.replicaset.id
     this.#starter = starter
     this.#onPromoted = onPromoted
+    this.#onExit = onExit
   }
 
   get isRunning(): boolean {
@@ -347,9 +367,18 @@ class ManagedInstance implements ClusterInstance {
     if (this.#isClosed) throw new InvalidArgumentError('The cluster is closed')
     if (this.#running !== undefined) throw new InvalidArgumentError(`Instance ${this.name} is running`)
     const running = await this.#starter()
+    if (this.#isClosed) {
+      // Closed while it started.
+      running.signal('SIGKILL')
+      await running.exited
+      throw new InvalidArgumentError('The cluster is closed')
+    }
+    this.#isEnding = false
     this.#running = running
-    void running.exited.then(() => {
-      if (this.#running === running) this.#running = undefined
+    void running.exited.then((how) => {
+      if (this.#running !== running) return
+      this.#running = undefined
+      if (!this.#isEnding) this.#onExit(this, how)
     })
   }
 
@@ -390,6 +419,7 @@ class ManagedInstance implements ClusterInstance {
   async stop(): Promise<void> {
     const running = this.#running
     if (running === undefined) return
+    this.#isEnding = true
     // A frozen process takes its SIGTERM only when it runs; one that does not end in time is killed.
     running.signal('SIGTERM')
     const cancel = systemClock.schedule(STOP_TIMEOUT_MS, () => running.signal('SIGKILL'))
@@ -409,6 +439,7 @@ class ManagedInstance implements ClusterInstance {
   async #end(signal: 'SIGKILL'): Promise<void> {
     const running = this.#running
     if (running === undefined) return
+    this.#isEnding = true
     running.signal(signal)
     await running.exited
     this.#running = undefined

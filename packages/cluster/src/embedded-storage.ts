@@ -1,4 +1,5 @@
 /* One embedded storage from a cluster's configuration: the same in this process and in a child. */
+import { mkdir } from 'node:fs/promises'
 import { parseAddress } from '@orbweaver/connection'
 import type { Environment } from '@orbweaver/connection'
 import { InvalidArgumentError } from '@orbweaver/iproto'
@@ -28,6 +29,7 @@ export async function startEmbeddedStorage(spec: InstanceSpec, environment?: Par
   })
   try {
     const setUp = await loadSetUp(spec.setUp)
+    if (spec.durability === 'full') await mkdir(spec.dir, { recursive: true })
     await storage.open()
     await setUp?.(storage, { id: instance.id, name: storage.name, replicasetId: replicaset.id })
     await storage.listen(parseAddress(instance.uri))

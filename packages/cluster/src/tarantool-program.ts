@@ -10,6 +10,8 @@ export interface TarantoolProgram {
   readonly version: readonly [major: number, minor: number]
   /** The folder that holds `vshard/`; undefined: Tarantool finds the module by itself. */
   readonly vshardPath: string | undefined
+  /** False: masters by read-only flags also where there are elections. */
+  readonly elections?: boolean
 }
 
 export interface TarantoolPlaces {
@@ -17,6 +19,8 @@ export interface TarantoolPlaces {
   readonly program?: string
   /** The folder that holds vshard's Lua sources (`vshard/init.lua`). Default: the environment's `VSHARD_LUA`, else Tarantool's own search. */
   readonly vshardPath?: string
+  /** Default: where the server has them. False beside instances that have none: masters are made by read-only flags then. */
+  readonly elections?: boolean
 }
 
 /** The program, or why it cannot be used, as a sentence that says what to do. */
@@ -29,19 +33,25 @@ export function findTarantool(places: TarantoolPlaces = {}, needsVshard = true):
   }
   const version = [Number(found[1]), Number(found[2])] as const
   const vshardPath = places.vshardPath ?? process.env['VSHARD_LUA']
-  if (!needsVshard) return { program, version, vshardPath }
+  const what = {
+    program,
+    version,
+    vshardPath,
+    ...(places.elections === undefined ? {} : { elections: places.elections }),
+  }
+  if (!needsVshard) return what
   if (vshardPath !== undefined) {
-    if (existsSync(join(vshardPath, 'vshard', 'init.lua'))) return { program, version, vshardPath }
+    if (existsSync(join(vshardPath, 'vshard', 'init.lua'))) return what
     return `${vshardPath} holds no vshard/init.lua: set VSHARD_LUA to the folder with the sources of tarantool/vshard`
   }
   const own = spawnSync(program, ['-e', "require('vshard') os.exit(0)"], { encoding: 'utf8', stdio: 'ignore' })
-  if (own.status === 0) return { program, version, vshardPath }
+  if (own.status === 0) return what
   return 'Tarantool has no module vshard here: set VSHARD_LUA to the folder with the sources of tarantool/vshard'
 }
 
 /** Whether the server has elections with terms (`box.ctl.promote`), instead of read-only flags alone. */
-export function hasElections({ version: [major, minor] }: TarantoolProgram): boolean {
-  return major > 2 || (major === 2 && minor >= 10)
+export function hasElections({ version: [major, minor], elections = true }: TarantoolProgram): boolean {
+  return elections && (major > 2 || (major === 2 && minor >= 10))
 }
 
 /** Whether it must be told how a replicaset begins (`bootstrap_strategy`). */

@@ -72,6 +72,36 @@ describe('a cluster in processes of their own', () => {
     await client.ping({ timeout: 10_000 })
   })
 
+  it('tells of an instance that ends by itself, and not of those that are ended', async () => {
+    const ended: [string, number | string][] = []
+    const dies = `data:text/javascript,export const setUp = (storage) => storage.define('die', () => process.exit(7))`
+    await start({ setUp: dies, onExit: ({ name }, how) => void ended.push([name, how]) })
+    await cluster!.instance('a2').kill()
+    await cluster!.instance('a2').restart()
+    expect(ended).toEqual([])
+    const client = await clientOf('a3')
+    client.call('die').catch(() => undefined)
+    await expect.poll(() => ended, { timeout: 10_000 }).toEqual([['a3', 7]])
+    expect(cluster!.instance('a3').isRunning).toBe(false)
+  })
+
+  it('ends what has started when it is aborted', async () => {
+    const abort = new AbortController()
+    const progress: string[] = []
+    const starting = startCluster({
+      replicasets: 2,
+      instances: 2,
+      signal: abort.signal,
+      onProgress: (text) => {
+        progress.push(text)
+        abort.abort(new Error('enough'))
+      },
+    })
+    await expect(starting).rejects.toThrow('enough')
+    expect(progress).toHaveLength(1)
+    await expect(startCluster({ signal: abort.signal })).rejects.toThrow('enough')
+  })
+
   it('says in plain words why an instance does not start', async () => {
     const taken = await start({ instances: 1 })
     const port = Number(taken.instances[0]!.uri.split(':')[1])
