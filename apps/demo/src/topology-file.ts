@@ -1,37 +1,9 @@
 /* The file by which other programs find the cluster: whole or not there. */
-import { access, constants, rename, stat, writeFile } from 'node:fs/promises'
+import { access, constants, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import { parseAddress } from '@orbweaver/connection'
-import type { TopologyFile } from '@orbweaver/vshard'
+import { topologyOf, writeTopologyFile } from '@orbweaver/cluster'
 import { UsageError } from './options.js'
 import type { World } from './world.js'
-
-function topologyOf({ cluster, proxyAddress }: World): TopologyFile {
-  const { bucketCount, identification, user, password, replicasets } = cluster.config
-  return {
-    bucketCount,
-    identification,
-    user,
-    password,
-    replicasets: replicasets.map((replicaset) => ({
-      name: replicaset.name ?? replicaset.id,
-      uuid: replicaset.uuid ?? replicaset.id,
-      master: 'auto',
-      replicas: replicaset.instances.map((instance) => {
-        const address = parseAddress(instance.uri)
-        if (!('port' in address)) throw new TypeError(`${instance.uri} is no host and port`)
-        return {
-          name: instance.name ?? instance.id,
-          uuid: instance.uuid ?? instance.id,
-          host: address.host,
-          port: address.port,
-        }
-      }),
-    })),
-    proxy: { ...proxyAddress, user, password },
-    page: null,
-  }
-}
 
 /** Found out before anything is started. @throws UsageError */
 export async function assertWritable(path: string): Promise<void> {
@@ -58,9 +30,8 @@ async function isFolder(path: string): Promise<boolean> {
   }
 }
 
-/** Written beside its place and moved there: a reader never sees a part. */
-export async function writeTopology(path: string, world: World): Promise<void> {
-  const beside = `${path}.${process.pid}.tmp`
-  await writeFile(beside, `${JSON.stringify(topologyOf(world), null, 2)}\n`)
-  await rename(beside, path)
+/** Where everything is: the cluster, and the proxy in front of it. */
+export async function writeTopology(path: string, { cluster, proxyAddress }: World): Promise<void> {
+  const { user, password } = cluster.config
+  await writeTopologyFile(path, topologyOf(cluster.config, { proxy: { ...proxyAddress, user, password } }))
 }

@@ -29,29 +29,35 @@ export async function layOut(options: LayoutOptions): Promise<ClusterConfig> {
     options.firstPort === undefined
       ? await freePorts(options.host, count)
       : Array.from({ length: count }, (_, i) => options.firstPort! + i)
-  const replicasets = Array.from({ length: options.replicasets }, (_, i): ReplicasetConfig => {
-    const name = replicasetName(i)
-    const uuid = uuidOf(`${options.name}/${name}`)
-    return {
-      id: options.identification === 'uuid' ? uuid : name,
-      uuid,
-      name,
-      master: 'auto',
-      weight: 1,
-      instances: Array.from({ length: options.instances }, (_unused, j) => {
-        const instance = `${name}${j + 1}`
-        const instanceUuid = uuidOf(`${options.name}/${instance}`)
-        return {
-          id: options.identification === 'uuid' ? instanceUuid : instance,
-          uuid: instanceUuid,
-          name: instance,
-          uri: `${options.host.includes(':') ? `[${options.host}]` : options.host}:${ports[i * options.instances + j]!}`,
-        }
-      }),
-    }
-  })
+  const replicasets = Array.from({ length: options.replicasets }, (_, i) =>
+    replicasetAt(options, i, ports.slice(i * options.instances, (i + 1) * options.instances)),
+  )
   const { bucketCount, identification, user, password } = options
   return { bucketCount, identification, user, password, replicasets }
+}
+
+/** One more replicaset of such a cluster, on free ports. @param index - its place among the others, from 0 */
+export async function layOutReplicaset(options: LayoutOptions, index: number): Promise<ReplicasetConfig> {
+  return replicasetAt(options, index, await freePorts(options.host, options.instances))
+}
+
+function replicasetAt(options: LayoutOptions, index: number, ports: readonly number[]): ReplicasetConfig {
+  const name = replicasetName(index)
+  const uuid = uuidOf(`${options.name}/${name}`)
+  const host = options.host.includes(':') ? `[${options.host}]` : options.host
+  return {
+    id: options.identification === 'uuid' ? uuid : name,
+    uuid,
+    name,
+    master: 'auto',
+    weight: 1,
+    instances: ports.map((port, i) => {
+      const instance = `${name}${i + 1}`
+      const instanceUuid = uuidOf(`${options.name}/${instance}`)
+      const id = options.identification === 'uuid' ? instanceUuid : instance
+      return { id, uuid: instanceUuid, name: instance, uri: `${host}:${port}` }
+    }),
+  }
 }
 
 /** a, b, … z, aa, ab, … */

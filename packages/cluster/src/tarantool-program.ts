@@ -26,7 +26,7 @@ export interface TarantoolPlaces {
 /** The program, or why it cannot be used, as a sentence that says what to do. */
 export function findTarantool(places: TarantoolPlaces = {}, needsVshard = true): TarantoolProgram | string {
   const program = places.program ?? process.env['TARANTOOL'] ?? 'tarantool'
-  const { stdout, status } = spawnSync(program, ['--version'], { encoding: 'utf8' })
+  const { stdout, status } = spawnSync(program, ['--version'], { encoding: 'utf8', timeout: 10_000 })
   const found = status === 0 ? /^Tarantool(?: Enterprise)? (\d+)\.(\d+)\./m.exec(stdout) : null
   if (found === null) {
     return `"${program}" cannot be run as a Tarantool: install one (Debian: apt-get install tarantool) or set TARANTOOL to its path`
@@ -44,7 +44,9 @@ export function findTarantool(places: TarantoolPlaces = {}, needsVshard = true):
     if (existsSync(join(vshardPath, 'vshard', 'init.lua'))) return what
     return `${vshardPath} holds no vshard/init.lua: set VSHARD_LUA to the folder with the sources of tarantool/vshard`
   }
-  const own = spawnSync(program, ['-e', "require('vshard') os.exit(0)"], { encoding: 'utf8', stdio: 'ignore' })
+  // Whatever happens it must end by itself: after an error in `-e`, Tarantool 2.6.0 stays with its event loop.
+  const look = "os.exit(pcall(require, 'vshard') and 0 or 1)"
+  const own = spawnSync(program, ['-e', look], { stdio: 'ignore', timeout: 10_000, killSignal: 'SIGKILL' })
   if (own.status === 0) return what
   return 'Tarantool has no module vshard here: set VSHARD_LUA to the folder with the sources of tarantool/vshard'
 }

@@ -51,6 +51,12 @@ local function start_box()
         options.election_mode = spec.elections
         options.election_timeout = 1
         options.memtx_use_mvcc_engine = true
+        -- The master stays the one while others are away: nobody is promoted but by the cluster.
+        if spec.has_strategies then
+            options.election_fencing_mode = 'off'
+        else
+            options.election_fencing_enabled = false
+        end
         -- A single instance is its own leader at once.
         options.replication_synchro_quorum = 'N/2 + 1'
     end
