@@ -70,6 +70,11 @@ export class Replication implements RelaySource, JournalSubject, Candidate, Rece
   #status: InstanceStatus = 'running'
   #undurable: Undurable[] = []
   #durableVclock: Vclock = new Map()
+  /** Wall clock in this turn of the event loop, when a row wanted it. */
+  #turnMs: number | undefined
+  readonly #endTurn = (): void => {
+    this.#turnMs = undefined
+  }
 
   constructor(parts: ReplicationParts) {
     this.#parts = parts
@@ -385,7 +390,16 @@ export class Replication implements RelaySource, JournalSubject, Candidate, Rece
 
   #ownTransaction(rows: readonly RowBody[], promotion: Promotion | undefined): RowTransaction {
     const lsn = this.#state.lsnOf(this.number) + 1
-    return { origin: this.number, lsn, timestamp: this.clock.wallNow(), rows, promotion }
+    return { origin: this.number, lsn, timestamp: this.#rowTime(), rows, promotion }
+  }
+
+  /** The wall clock's time is read once a turn, as Tarantool does: the rows of one turn have the same. */
+  #rowTime(): number {
+    if (this.#turnMs === undefined) {
+      this.#turnMs = this.clock.wallNow()
+      this.clock.soon(this.#endTurn)
+    }
+    return this.#turnMs
   }
 
   #append(transaction: RowTransaction, localRows: readonly RowBody[] = []): void {
