@@ -201,6 +201,24 @@ describe('an instance that comes up with nothing', () => {
     expect(again.term).toBeGreaterThan(3)
   })
 
+  it('is not the master again by the promotion of its own that the others still have', async () => {
+    await threeWithMaster()
+    const client = set.connect(1)
+    for (let id = 1; id <= 20; id++) await set.wait(client.insert('s', [id]))
+    const again = await set.replace(1)
+    const readonlyThen: boolean[] = []
+    again.watch('box.election', () => readonlyThen.push(again.isReadonly))
+    await set.clock.advance(5_000)
+    expect(again.space('s').count()).toBe(20)
+    expect(readonlyThen.length).toBeGreaterThan(1)
+    expect(readonlyThen).not.toContain(false)
+    expect(again.isReadonly).toBe(true)
+    await set.wait(again.promote())
+    await set.wait(set.connect(1).insert('s', [21]))
+    await set.clock.advance(100)
+    expect([1, 2, 3].map((number) => idsOn(number).length)).toEqual([21, 21, 21])
+  })
+
   it('says it is loading and lets nobody read until it has what the others have', async () => {
     await threeWithMaster()
     const client = set.connect(1)

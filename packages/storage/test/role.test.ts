@@ -2,7 +2,7 @@ import { describe, expect, it, test } from 'vitest'
 import { judge, judgeState } from '../src/replication/arrival.js'
 import type { Standing, Verdict } from '../src/replication/arrival.js'
 import { History } from '../src/replication/history.js'
-import { accepts, counts, follow, INITIAL_ROLE, promise, promisesNeeded } from '../src/replication/role.js'
+import { accepts, counts, follow, INITIAL_ROLE, lead, promise, promisesNeeded } from '../src/replication/role.js'
 import type { RoleState } from '../src/replication/role.js'
 import type { Epoch, Promotion, RowTransaction } from '../src/replication/transaction.js'
 
@@ -11,7 +11,7 @@ const OLD_MASTER = 2
 const CANDIDATE = 3
 
 function followed(term: number, leader: number): RoleState {
-  return follow(INITIAL_ROLE, { term, leader }, SELF)
+  return follow(INITIAL_ROLE, { term, leader })
 }
 
 describe('an instance that promised a term', () => {
@@ -36,9 +36,14 @@ describe('a candidate', () => {
 
   it('collects rows of the present term from everybody until it is the master, and from nobody behind that', () => {
     expect(accepts(candidate, 2, OLD_MASTER, SELF)).toBe(true)
-    const master = follow(candidate, { term: 3, leader: SELF }, SELF)
+    const master = lead(candidate, { term: 3, leader: SELF })
     expect(master.isWritable).toBe(true)
     expect(accepts(master, 2, OLD_MASTER, SELF)).toBe(false)
+  })
+
+  it('is not the master by a promotion of its own that others tell it, nor by one it has promised away', () => {
+    expect(follow(candidate, { term: 3, leader: SELF }).isWritable).toBe(false)
+    expect(lead(promise(candidate, 4, CANDIDATE)!, { term: 3, leader: SELF }).isWritable).toBe(false)
   })
 
   it('takes nothing of a term that was over before', () => {
@@ -47,7 +52,7 @@ describe('a candidate', () => {
 })
 
 describe('an acknowledgement', () => {
-  const master = followed(5, SELF)
+  const master = lead(INITIAL_ROLE, { term: 5, leader: SELF })
   const since = 20
 
   test.each([

@@ -71,6 +71,6 @@ export class JournalReplay {
     this.#state.take(transaction)
     // Whoever was the master must be promoted again: others may have gone on in the meantime.
     if (transaction.promotion !== undefined)
-      this.#state.role = { ...follow(role, transaction.promotion, self), isWritable: this.#isAlone }
+      this.#state.role = { ...follow(role, transaction.promotion), isWritable: this.#isAlone }
   }
 }

@@ -70,6 +70,6 @@ export class ReplicaState implements Standing {
   replace({ vclock, promotions }: SnapshotHead): RoleState {
     this.vclock = vclock
     this.history.replace(promotions)
-    return { ...follow(this.role, this.history.epoch, this.self), isWritable: false }
+    return { ...follow(this.role, this.history.epoch), isWritable: false }
   }
 }

@@ -26,7 +26,7 @@ import { Quorum } from './quorum.js'
 import type { RelaySource } from './relay.js'
 import { Relays } from './relays.js'
 import { ReplicaState } from './replica-state.js'
-import { counts, follow, INITIAL_ROLE, MAX_TERM, promise, stepDown } from './role.js'
+import { counts, follow, INITIAL_ROLE, lead, MAX_TERM, promise, stepDown } from './role.js'
 import type { RoleState } from './role.js'
 import { RowLog } from './row-log.js'
 import { NO_UUID } from './stream-codec.js'
@@ -281,7 +281,7 @@ export class Replication implements RelaySource, JournalSubject, Candidate, Rece
   becomeMaster(term: number): void {
     const leader = this.number
     const promotion: Promotion = { term, leader, lsn: this.#state.lsnOf(leader) + 1, vclock: this.vclock }
-    this.#append(this.#ownTransaction([], promotion))
+    this.#append(this.#ownTransaction([], promotion), [], lead)
   }
 
   // ---- relays: others read here -------------------------------------------------------------------------------------
@@ -402,7 +402,7 @@ export class Replication implements RelaySource, JournalSubject, Candidate, Rece
     return this.#turnMs
   }
 
-  #append(transaction: RowTransaction, localRows: readonly RowBody[] = []): void {
+  #append(transaction: RowTransaction, localRows: readonly RowBody[] = [], enter: typeof follow = follow): void {
     const { promotion } = transaction
     const leaderBefore = this.leader
     this.#state.take(transaction)
@@ -410,7 +410,7 @@ export class Replication implements RelaySource, JournalSubject, Candidate, Rece
     this.#record({ transaction, leaderBefore, localRows })
     if (promotion !== undefined) {
       this.#quorum.beginTerm()
-      this.#setRole(follow(this.role, promotion, this.number))
+      this.#setRole(enter(this.role, promotion))
     }
     this.#moved()
   }

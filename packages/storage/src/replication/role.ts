@@ -39,8 +39,12 @@ export function promise(state: RoleState, term: number, candidate: number): Role
   return { ...state, promised: term, promisedTo: candidate, isWritable: false }
 }
 
-/** The state after a promotion was applied; one that is not newer changes nothing. */
-export function follow(state: RoleState, { term, leader }: Epoch, self: number): RoleState {
+/**
+ * The state after a promotion came from elsewhere; one that is not newer changes nothing. Nobody becomes writable by what it is told,
+ * not by a promotion of its own either: an instance that lost its data gets that back from the others, in the middle of rows of its own
+ * which it does not have yet, and would give their numbers to other rows.
+ */
+export function follow(state: RoleState, { term, leader }: Epoch): RoleState {
   if (compareEpochs({ term, leader }, state) <= 0) return state
   const isNewest = term >= state.promised
   return {
@@ -48,8 +52,13 @@ export function follow(state: RoleState, { term, leader }: Epoch, self: number):
     leader,
     promised: Math.max(term, state.promised),
     promisedTo: isNewest ? leader : state.promisedTo,
-    isWritable: isNewest && leader === self,
+    isWritable: false,
   }
+}
+
+/** The state of the instance that has just written its own promotion. */
+export function lead(state: RoleState, promotion: Epoch): RoleState {
+  return { ...follow(state, promotion), isWritable: promotion.term >= state.promised }
 }
 
 /** Writing stops; the term stays. */
