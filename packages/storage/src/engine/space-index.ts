@@ -213,9 +213,9 @@ export class SpaceIndex {
     return tuplesOf(this.#tree.clone(), this.#arena.freeze())
   }
 
-  /** All that an iterator gives for a key of ours. */
-  withKey(iterator: number, key: Buffer): StoredTuple[] {
-    return this.select({ iterator, key, offsets: fieldOffsets(key), offset: 0, limit: Number.MAX_SAFE_INTEGER })
+  /** What an iterator gives for a key of ours: all of it, or the first ones. */
+  withKey(iterator: number, key: Buffer, limit: number = Number.MAX_SAFE_INTEGER): StoredTuple[] {
+    return this.select({ iterator, key, offsets: fieldOffsets(key), offset: 0, limit })
   }
 
   /** @throws BoxError 112 for an iterator this type of index has not, 1 for an unknown one */

@@ -65,7 +65,7 @@ export class JournalReplay {
   }
 
   #transaction(transaction: RowTransaction): void {
-    const { role, self } = this.#state
+    const { role } = this.#state
     this.#engine.load(transaction.rows)
     if (!this.#isAlone) this.#log.append(transaction, role.leader)
     this.#state.take(transaction)

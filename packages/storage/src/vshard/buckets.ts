@@ -82,11 +82,11 @@ export class Buckets {
     return this.#records.get(id)
   }
 
-  /** In the order of ids, from `first` on. */
-  *from(first: number): IterableIterator<BucketRecord> {
+  /** In the order of ids, from `first` on: at most `limit` records. */
+  *from(first: number, limit?: number): IterableIterator<BucketRecord> {
     const space = this.#engine.schema.find(BUCKET_SPACE)
     if (space === undefined) return
-    for (const tuple of space.primary.withKey(IteratorType.ge, encodeValue([first]))) {
+    for (const tuple of space.primary.withKey(IteratorType.ge, encodeValue([first]), limit)) {
       const record = readBucketTuple(tuple)
       if (record !== undefined) yield record
     }

@@ -179,11 +179,10 @@ function discoveryPage({ buckets }: VshardParts, options: unknown): unknown {
   const ids: number[] = []
   let scanned = 0
   let last = from
-  for (const record of buckets.from(from)) {
+  for (const record of buckets.from(from, PAGE)) {
     scanned++
     last = record.id
     if (record.status === 'active' || record.status === 'pinned') ids.push(record.id)
-    if (scanned === PAGE) break
   }
   return scanned === PAGE ? { buckets: ids, next_from: last + 1 } : { buckets: ids }
 }
