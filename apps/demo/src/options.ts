@@ -5,6 +5,7 @@ export interface DemoOptions {
   /** `show` stays up after its story, `once` ends with it, `idle` brings the cluster up and waits. */
   readonly mode: 'show' | 'once' | 'idle'
   readonly isJson: boolean
+  readonly engine: 'embedded' | 'tarantool'
   /** Where the topology file goes. */
   readonly topologyFile: string | undefined
   readonly replicasets: number
@@ -25,6 +26,8 @@ what it does: reads by bucket, consistent map-reduce, a proxy, a failover withou
   --once              run the story, check every answer, end with 0 when all were right, 1 otherwise
   --idle              bring the cluster up with its data and a proxy, and wait
   --json              the last line of standard output is one JSON object with the results
+  --engine NAME       embedded (default, nothing to install) or tarantool: real Tarantool with vshard; TARANTOOL is the
+                      path of the program, VSHARD_LUA the folder with vshard's sources
   --topology FILE     write where everything is, as JSON, once all is up
   --replicasets N     default 3
   --instances N       instances of each replicaset, default 3
@@ -47,6 +50,7 @@ export function readOptions(args: readonly string[]): DemoOptions | 'help' {
   return {
     mode: isOnce ? 'once' : isIdle ? 'idle' : 'show',
     isJson: values['json'] === true,
+    engine: engineNamed(values['engine']),
     topologyFile: typeof topologyFile === 'string' ? topologyFile : undefined,
     replicasets: count(values['replicasets'], '--replicasets', 3, 16),
     instances: count(values['instances'], '--instances', 3, 9),
@@ -65,6 +69,7 @@ function parse(args: readonly string[]): Record<string, string | boolean | undef
         once: { type: 'boolean' },
         idle: { type: 'boolean' },
         json: { type: 'boolean' },
+        engine: { type: 'string' },
         help: { type: 'boolean', short: 'h' },
         topology: { type: 'string' },
         replicasets: { type: 'string' },
@@ -77,6 +82,12 @@ function parse(args: readonly string[]): Record<string, string | boolean | undef
     if (!(error instanceof TypeError)) throw error
     throw new UsageError(`${error.message.split('\n')[0]!.replace(/\.$/, '')}; see --help`, { cause: error })
   }
+}
+
+function engineNamed(given: string | boolean | undefined): DemoOptions['engine'] {
+  if (given === undefined || given === 'embedded') return 'embedded'
+  if (given === 'tarantool') return given
+  throw new UsageError(`--engine is '${given}', expected embedded or tarantool`)
 }
 
 function count(given: string | boolean | undefined, option: string, otherwise: number, most: number): number {

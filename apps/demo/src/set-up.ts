@@ -1,6 +1,6 @@
 /*
- * What the demo's storages can do: loaded by each instance, in its own process. On a Tarantool cluster these would be Lua
- * functions; routers and clients would not notice.
+ * What the demo's storages can do: loaded by each instance, in its own process. set-up.lua has the same for
+ * Tarantool; routers and clients do not notice.
  */
 import type { SetUp } from '@orbweaver/cluster'
 import type { FunctionContext } from '@orbweaver/storage'
@@ -62,7 +62,7 @@ export const setUp: SetUp = (storage) => {
     }),
   )
   storage.define('visit.add', (context, id, bucketId, placeId) => {
-    context.space<VisitTuple>('visit').insert([Number(id), Number(bucketId), Number(placeId)])
+    context.space<VisitTuple>('visit').replace([Number(id), Number(bucketId), Number(placeId)])
     return true
   })
   storage.define('visit.ids', (context) =>

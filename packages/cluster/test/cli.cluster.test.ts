@@ -78,12 +78,15 @@ describeEngines('orbweaver-cluster', (engine) => {
     await expect.poll(() => b1.call('vshard.storage.buckets_count'), { timeout: 60_000, interval: 200 }).toEqual([0])
     b1.destroy()
 
-    expect(await ask('promote', 'x9')).toMatchObject({ code: 1, errors: expect.stringContaining("no instance 'x9'") })
+    expect(await ask('promote', 'x9')).toMatchObject({
+      code: 1,
+      errors: expect.stringContaining("no instance 'x9'") as string,
+    })
     expect(await ask('weight', 'b', 'much')).toMatchObject({
       code: 1,
-      errors: expect.stringContaining('The weight is'),
+      errors: expect.stringContaining('The weight is') as string,
     })
-    expect(await ask('up')).toMatchObject({ code: 2, errors: expect.stringContaining('runs already') })
+    expect(await ask('up')).toMatchObject({ code: 2, errors: expect.stringContaining('runs already') as string })
     expect(await ask('down')).toMatchObject({ code: 0, said: 'The cluster ends' })
     expect(await up.ended).toBe(0)
     expect(await readdir(dir)).toEqual([])
@@ -113,7 +116,7 @@ describe('orbweaver-cluster', () => {
     await first.ended
     expect(await ask('promote', 'a1')).toMatchObject({
       code: 1,
-      errors: expect.stringContaining('does not run any more'),
+      errors: expect.stringContaining('does not run any more') as string,
     })
     const second = run('up', '--replicasets', '1', '--instances', '1', '--buckets', '2')
     await expect.poll(() => second.said(), { timeout: 30_000 }).toContain('The cluster is up')
@@ -137,7 +140,10 @@ describe('orbweaver-cluster', () => {
   }, 60_000)
 
   it('--help prints the help', async () => {
-    expect(await ask('--help')).toMatchObject({ code: 0, said: expect.stringContaining('Usage: orbweaver-cluster') })
+    expect(await ask('--help')).toMatchObject({
+      code: 0,
+      said: expect.stringContaining('Usage: orbweaver-cluster') as string,
+    })
     expect(await ask('up', '--help')).toMatchObject({ code: 0 })
   })
 })

@@ -10,6 +10,8 @@ export function describeEngines(title: string, suite: (engine: EngineDriver) => 
   for (const engine of ENGINES) {
     const missing = engine.missing()
     const reason = missing === undefined ? '' : ` (skipped: ${missing})`
-    describe.skipIf(missing !== undefined)(`${title}, engine ${engine.name}${reason}`, () => suite(engine))
+    describe.skipIf(missing !== undefined)(`${title}, engine ${engine.name}${reason}`, () => {
+      suite(engine)
+    })
   }
 }

@@ -1,6 +1,3 @@
-// Not the global of that name, which is looked up by a getter each time.
-import { performance } from 'node:perf_hooks'
-
 /**
  * Time as an argument: the only way a package of this family reads it or waits for it. Production uses `systemClock`;
  * tests hand in a `VirtualClock` (from `@orbweaver/connection/testing`) that moves when it is told to.

@@ -91,7 +91,8 @@ export class FrameReader {
    */
   advance(): boolean {
     if (this.#failure !== undefined) throw this.#failure
-    if (this.#large === undefined && (this.#partialBytes > 0 ? this.#continuePartial() : this.#nextFromChunk())) return true
+    if (this.#large === undefined && (this.#partialBytes > 0 ? this.#continuePartial() : this.#nextFromChunk()))
+      return true
     // The last frame's memory is its receiver's to keep.
     this.bytes = NO_BYTES
     return false

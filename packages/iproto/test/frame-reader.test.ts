@@ -33,6 +33,25 @@ function read(reader: FrameReader): Buffer[] {
 }
 
 describe('FrameReader', () => {
+  it('says where frames are in memory that they share, and keeps none of it afterwards', () => {
+    const both = [frame(5), frame(300, 3)]
+    const reader = new FrameReader({ maxFrameBytes: 1_000 })
+    const chunk = Buffer.concat([...both, frame(40).subarray(0, 20)])
+    reader.push(chunk)
+    const found: Buffer[] = []
+    while (reader.advance()) {
+      expect(reader.bytes).toBe(chunk)
+      found.push(reader.bytes.subarray(reader.start, reader.end))
+    }
+    sameBytes(found, both)
+    expect(reader.bytes).toHaveLength(0)
+    reader.push(frame(40).subarray(20))
+    expect(reader.advance()).toBe(true)
+    sameBytes([reader.bytes.subarray(reader.start, reader.end)], [frame(40)])
+    expect(reader.advance()).toBe(false)
+    expect(reader.bytes).toHaveLength(0)
+  })
+
   const frames = [
     frame(5),
     frame(0, 1),

@@ -56,6 +56,12 @@ describe('FrameHeader', () => {
     ['headers of rows', '84 00 02 02 01 03 05 04 cb41d9000000000000 80', [2, 0, 0, undefined, 1]],
   ])('reads %s', (_, hex, expected) => {
     expect(facts(headerOf(frameOf(hex)))).toEqual(expected)
+    // The same between neighbours.
+    const frame = frameOf(hex)
+    const header = new FrameHeader()
+    header.read(Buffer.concat([frame, frame, frame]), frame.length, 2 * frame.length)
+    expect(facts(header)).toEqual(expected)
+    expect(header.bodyEnd).toBe(2 * frame.length)
   })
 
   test.each([
@@ -228,6 +234,12 @@ describe('patchReplySync', () => {
       const header = headerOf(frame)
       expect([header.syncHigh, header.syncLow]).toEqual([0xfffffffe, 0x80000001])
       expect(patchReplySync(frame, 0, 9)).toBe(true)
+      const among = Buffer.concat([frame, frame])
+      expect(patchReplySync(among, 7, 8, frame.length, among.length)).toBe(true)
+      expect(among.subarray(0, frame.length).equals(frame)).toBe(true)
+      expect([headerOf(among.subarray(frame.length)).syncHigh, headerOf(among.subarray(frame.length)).syncLow]).toEqual(
+        [7, 8],
+      )
       expect(facts(headerOf(frame))).toEqual(before)
     }
   })

@@ -1,5 +1,5 @@
 /* AUTH and ID of one client: answered by the proxy, and nothing of the client goes on before they are. */
-import { BodyReader, type BoxError, Key } from '@orbweaver/iproto'
+import { BodyReader, type BoxError, ErrorCode, Key } from '@orbweaver/iproto'
 import type { ClientSession } from '@orbweaver/server'
 import { asBoxError } from './auth.js'
 import type { ClientHost } from './client-host.js'
@@ -54,6 +54,7 @@ export class ClientHandshake {
       return
     }
     host.counters.logins++
+    host.counters.tally.add('auth_total', { result: 'ok', mode: host.loginMode })
     this.#failedLogins = 0
     client.becomes(login)
     client.answer(okReply(request, host.schemaVersion))
@@ -92,6 +93,8 @@ export class ClientHandshake {
     const { counters, clock, limits } = this.#host
     counters.badLogins++
     if (isStale) counters.staleLogins++
+    const result = isStale ? 'stale' : error.boxCode === ErrorCode.noConnection ? 'backend_down' : 'refused'
+    counters.tally.add('auth_total', { result, mode: this.#host.loginMode })
     this.#failedLogins++
     // Guessing has to cost time, and a mistyped password little.
     const delayMs = Math.min(FIRST_DELAY_MS * 2 ** (this.#failedLogins - 1), MAX_DELAY_MS)

@@ -8,7 +8,8 @@ import type { Gate } from './gate.js'
 import type { Lane } from './lane.js'
 import type { ResolvedLimits } from './limits.js'
 import type { Logins } from './login.js'
-import type { ReadRules } from './routing.js'
+import type { FunctionNames, ReadRules } from './routing.js'
+import type { RouterService } from './serve.js'
 import type { Target } from './target.js'
 import type { WatchRelay } from './watch-relay.js'
 
@@ -27,6 +28,18 @@ export interface ClientHost {
   readonly bouncer: Bouncer | undefined
   /** Unknown request types below 128 are passed on. */
   readonly forwardUnknown: boolean
+  /** Answers calls of a router in this process; undefined: there is none. */
+  readonly routerService: RouterService | undefined
+  /** Functions whose callers need a session of their own. */
+  readonly pinnedFunctions: FunctionNames
+  /** Reads whose connection was lost are sent once more. */
+  readonly retriesReads: boolean
+  /** Writes are refused here while the master says that it is read-only. */
+  readonly rejectsWhenReadonly: boolean
+  /** Whether a user's sessions hold nothing that a change of the master would lose. */
+  mayRebind(user: string): boolean
+  /** Where hashes of passwords come from: a metric label. */
+  readonly loginMode: string
   /** The proxy is ending and answers nothing but error 279. */
   readonly isRefusing: boolean
   /** So much waits at the gate that no client with something waiting there is read further. */

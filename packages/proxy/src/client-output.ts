@@ -43,6 +43,13 @@ export class ClientOutput {
     else this.#write(chunks)
   }
 
+  /** A whole frame, [start, end) of memory received from a target. @param isMoreComing - others are on their way */
+  forward(bytes: Buffer, start: number, end: number, isMoreComing: boolean): void {
+    if (this.#isStreaming) this.#behind.push(bytes.subarray(start, end))
+    // The session is congested from the same number of bytes on from which a client counts as slow.
+    else if (!this.#session.forward(bytes, start, end, isMoreComing)) this.#watchPending()
+  }
+
   /** A frame in pieces. @param onEnd - called when it is complete, before anything that waited behind it */
   sendLarge(head: Buffer, onEnd: () => void): LargeFrame {
     if (this.#isStreaming) return this.#collect(head, onEnd)
@@ -92,8 +99,11 @@ export class ClientOutput {
   }
 
   #write(chunks: readonly Uint8Array[]): void {
+    if (!this.#session.reply(chunks)) this.#watchPending()
+  }
+
+  #watchPending(): void {
     const { limits, counters } = this.#host
-    this.#session.reply(chunks)
     const { pendingBytes } = this.#session
     if (pendingBytes <= limits.clientOutSoftBytes) return
     if (pendingBytes > limits.clientOutHardBytes) {

@@ -3,7 +3,16 @@
  * has something in flight. Says for the request at the front where it goes; the lane says when.
  */
 import type { LargeFrame } from '@orbweaver/connection'
-import { BodyReader, type BoxError, Key, type OrbweaverError, patchReplySync, RequestType } from '@orbweaver/iproto'
+import {
+  BodyReader,
+  type BodyWriter,
+  BoxError,
+  ErrorCode,
+  Key,
+  type OrbweaverError,
+  patchReplySync,
+  RequestType,
+} from '@orbweaver/iproto'
 import type { ClientSession, InboundFrame } from '@orbweaver/server'
 import { asBoxError } from './auth.js'
 import type { BounceClient, BucketCall } from './bounce.js'
@@ -11,13 +20,14 @@ import { ClientHandshake, type HandshakeClient } from './client-handshake.js'
 import type { ClientHost } from './client-host.js'
 import { ClientOutput, type OutputHost } from './client-output.js'
 import { ClientSql, type SqlHost, type SqlVerdict } from './client-sql.js'
-import { proxyErrors } from './errors.js'
+import { isRequestTraced, traceAnswer, traceRequest } from './diagnostics.js'
+import { proxyErrors, reasonOf } from './errors.js'
 import type { GateMember } from './gate.js'
 import { type Lane, type LaneAnswer, type LaneMember, patchSchemaVersion } from './lane.js'
 import type { LaneGroup, LaneWaiter } from './lane-group.js'
 import type { Login } from './login.js'
 import { errorReply, okReply, readdressed, type SyncHalves } from './reply.js'
-import { QueuedRequest, RequestQueue } from './request-queue.js'
+import { QueuedRequest, Repeatable, type ReplyNote, RequestQueue } from './request-queue.js'
 import {
   changesSession,
   IN_STREAM,
@@ -27,6 +37,7 @@ import {
   Kind,
   kindOf,
 } from './routing.js'
+import type { ServedCall } from './serve.js'
 import { SlotFlag } from './slot-table.js'
 import { ClientStreams, type StreamsHost } from './streams.js'
 import type { Target } from './target.js'
@@ -36,7 +47,7 @@ import type { Watcher } from './watch-relay.js'
 type Place = Lane | 'wait' | 'answered'
 
 /** Why a client has a connection of its own. Closed list: it is a metric label. */
-export type PinReason = 'session_settings' | 'session_mode' | 'statements' | 'slow_reader'
+export type PinReason = 'session_settings' | 'session_mode' | 'functions' | 'statements' | 'slow_reader'
 
 /** What a client is doing, for people. */
 export type Activity = 'idle' | 'active' | 'queued' | 'paused' | 'pinned'
@@ -59,6 +70,7 @@ export class Client
   deficit = 0
   weight: number
   readonly #host: ClientHost
+  readonly #isDirect: boolean
   readonly #queue = new RequestQueue()
   /** While the main queue waits at the gate: requests of transactions begun before, which have to end for it to open. */
   readonly #express = new RequestQueue()
@@ -87,14 +99,21 @@ export class Client
   #holds = 0
   #isReadingPaused = false
   #stage: 'here' | 'leaving' | 'left' = 'here'
+  #hasSpoken = false
   /** Until its first request. */
   #cancelSilence: () => void
   #pin: PinReason | undefined
   #pinnedGroup: LaneGroup | undefined
   #refGroup: LaneGroup | undefined
+  #slowAt = 0
+  #cancelSlownessWatch: (() => void) | undefined
+  /** Ends what is done for it in this process. */
+  #leaving: AbortController | undefined
 
-  constructor(session: ClientSession, host: ClientHost) {
+  /** @param isDirect - no call of it is bounced or answered here */
+  constructor(session: ClientSession, host: ClientHost, isDirect: boolean) {
     this.session = session
+    this.#isDirect = isDirect
     this.#host = host
     this.login = host.logins.guest
     host.logins.retain(host.logins.guest)
@@ -161,7 +180,10 @@ export class Client
 
   frame(frame: InboundFrame): void {
     this.#host.counters.requests++
-    this.#cancelSilence()
+    if (!this.#hasSpoken) {
+      this.#hasSpoken = true
+      this.#cancelSilence()
+    }
     if (this.#host.isRefusing) {
       this.fail(frame, proxyErrors.shutdown())
       return
@@ -201,6 +223,7 @@ export class Client
   gone(isOrderly: boolean): void {
     this.#stage = 'leaving'
     if (!isOrderly) {
+      this.#leaving?.abort(new Error('Its client has left'))
       this.#queue.clear()
       this.#express.clear()
     }
@@ -211,6 +234,7 @@ export class Client
     if (this.#stage !== 'leaving' || this.backlog > 0) return
     this.#stage = 'left'
     this.#cancelSilence()
+    this.#cancelSlownessWatch?.()
     this.#output.close()
     this.#host.relay.drop(this)
     this.#withdraw()
@@ -255,6 +279,8 @@ export class Client
     ) {
       this.#isReadingPaused = true
       this.#host.counters.readingPauses++
+      const reason = this.#isAtGate ? 'paused' : bytes >= maxBacklogBytes ? 'backlog' : 'inflight'
+      this.#host.counters.tally.add('client_paused_total', { reason })
       this.session.pauseReading()
     }
   }
@@ -287,6 +313,8 @@ export class Client
     if (kindOf(request.type) === Kind.prepare) this.#sql.sending(request, lane)
     if (request.streamId !== 0) this.streams.bind(request, lane)
     this.#count(request, lane)
+    if (isRequestTraced()) request.note = this.#traced(request, lane)
+    if (this.#isRepeatable(request)) request.note = new Repeatable(request, request.note)
     // The client knows the master's numbers only.
     if (request.isRead && request.schemaVersion !== 0) request.schemaVersion = lane.target.schemaVersion
     lane.submit(request, this)
@@ -302,6 +330,40 @@ export class Client
       next.enroll(this)
     }
     return false
+  }
+
+  /** Reads of a replica go to the master when it cannot serve them; those that were lost are sent again where that is wanted. */
+  #isRepeatable(request: QueuedRequest): boolean {
+    if (request.isRepeated || request.streamId !== 0) return false
+    if (request.isRead) return true
+    const { retriesReads, rules } = this.#host
+    return retriesReads && (request.type === RequestType.ping || rules.isRead(request.type, request.body))
+  }
+
+  /** @returns whether the request goes out once more, in the place of the answer */
+  #repeat({ note, flags }: LaneAnswer, isLost: boolean): boolean {
+    if (!(note instanceof Repeatable) || (flags & SlotFlag.repliedPartly) !== 0 || this.#stage !== 'here') return false
+    if (isLost && !this.#host.retriesReads) return false
+    const { request } = note
+    request.isRepeated = true
+    this.#queue.unshift(request)
+    this.reconsider()
+    return true
+  }
+
+  #traced({ type, streamId, note }: QueuedRequest, lane: Lane): ReplyNote {
+    const { id, user } = this.session
+    const trace = traceRequest({ client: id, user, target: lane.target.name, type, streamId })
+    return {
+      answered: (status, frame) => {
+        note?.answered(status, frame)
+        traceAnswer(trace, status & (RequestType.errorFlag - 1), false)
+      },
+      lost: () => {
+        note?.lost()
+        traceAnswer(trace, ErrorCode.noConnection, true)
+      },
+    }
   }
 
   evicted(): void {
@@ -397,7 +459,10 @@ export class Client
     if (kind === Kind.login || kind === Kind.identify) return this.#shakeHands(head, kind)
     if (head.streamId !== 0) return this.#placeInStream(head, kind)
     if (kind === Kind.call && isStorageRefCall(head.body)) return this.#placeRefCall(head)
-    const bucketCall = kind === Kind.call ? this.#host.bouncer?.callOf(head.body, this.login.user) : undefined
+    const isFound = kind === Kind.call && !this.#isDirect
+    const served = isFound ? this.#host.routerService?.callOf(head.body, this.login.user) : undefined
+    if (served !== undefined) return this.#serve(head, served)
+    const bucketCall = isFound ? this.#host.bouncer?.callOf(head.body, this.login.user) : undefined
     if (bucketCall !== undefined) return this.#bounce(head, bucketCall)
     const pin = this.#pin === undefined ? this.#pinReason(head, kind) : undefined
     if (pin !== undefined && !this.#pinFor(pin))
@@ -418,7 +483,7 @@ export class Client
 
   #readTarget(head: QueuedRequest): ReturnType<ClientHost['readTarget']> {
     const { rules, clock } = this.#host
-    if (!rules.isEnabled || this.#pin !== undefined) return undefined
+    if (!rules.isEnabled || this.#pin !== undefined || head.isRepeated) return undefined
     if (this.#onLane > 0 || clock.now() - this.#lastWriteAt < rules.readAfterWriteMs) return undefined
     if (!rules.isRead(head.type, head.body, this.#sql.textOf(head))) return undefined
     // A schema version that is not the master's is for the master to refuse.
@@ -436,6 +501,8 @@ export class Client
       if (lacking !== undefined) return this.#answer(proxyErrors.missingFeature(target.name, lacking))
       this.#sufficient = target.features
     }
+    if (host.rejectsWhenReadonly && target.isReadonly === true && this.#mayWrite(head))
+      return this.#answer(proxyErrors.readonly(target.name))
     if (this.#pin === undefined) return this.#laneOf(this.#shared(target), head)
     if (this.#pinnedGroup?.target !== target) {
       // Nothing of it may be under way elsewhere when it moves to a connection of its own.
@@ -444,6 +511,14 @@ export class Client
       this.#pinnedGroup = target.group(this.login, this.#handshake.mask, `pinned ${this.session.id}`)
     }
     return this.#laneOf(this.#pinnedGroup, head)
+  }
+
+  /** Whether it counts as a write: what is not known to read only does, except what begins or ends a transaction. */
+  #mayWrite({ type, body }: QueuedRequest): boolean {
+    const kind = kindOf(type)
+    if (kind === Kind.transaction || kind === Kind.prepare || !WRITES_BY_KIND.has(kind))
+      return type === RequestType.eval
+    return !this.#host.rules.isRead(type, body)
   }
 
   /** The lanes of this client's login and features at a target. */
@@ -502,6 +577,30 @@ export class Client
     head.isApart = true
     this.#inFlight++
     this.#host.bouncer?.send(head, call, this, this.#handshake.mask)
+    return 'answered'
+  }
+
+  /** A call that is answered in this process. */
+  #serve(head: QueuedRequest, call: ServedCall): Place {
+    this.#shift()
+    this.#inFlight++
+    this.#leaving ??= new AbortController()
+    const answer = (write: () => void): void => {
+      if (this.hasLeft) return
+      this.#inFlight--
+      if (this.#isReadingPaused) this.#watchBacklog()
+      if (this.#awaitsIdle) this.#wakeIfIdle()
+      write()
+    }
+    call.run(this.#leaving.signal).then(
+      (values) =>
+        answer(() => {
+          this.#host.counters.replies++
+          this.#output.send(okReply(head, this.#host.schemaVersion, (out) => writeData(out, values)))
+        }),
+      (error: unknown) =>
+        answer(() => this.fail(head, error instanceof BoxError ? error : proxyErrors.notServed(error))),
+    )
     return 'answered'
   }
 
@@ -613,6 +712,7 @@ export class Client
   // ---- a connection of its own --------------------------------------------------------------------------------------
 
   #pinReason(head: QueuedRequest, kind: Kind): PinReason | undefined {
+    if (kind === Kind.call) return this.#host.pinnedFunctions.isIn(head.body) ? 'functions' : undefined
     if (kind === Kind.dml) return isSessionSettingsDml(head.body) ? 'session_settings' : undefined
     if (kind !== Kind.execute && kind !== Kind.prepare) return undefined
     const text = this.#sql.textOf(head)
@@ -629,6 +729,7 @@ export class Client
     if (!this.#host.mayPin()) return false
     this.#pin = reason
     this.#host.counters.pins++
+    this.#host.counters.tally.add('pins_total', { reason })
     return true
   }
 
@@ -644,7 +745,11 @@ export class Client
 
   /** The master is another target now. A session that this client had changed cannot be moved. */
   masterChanged(): void {
-    const hasSession = this.#pinnedGroup !== undefined && this.#pin !== 'statements' && this.#pin !== 'slow_reader'
+    const isMovable =
+      this.#pin === 'statements' ||
+      this.#pin === 'slow_reader' ||
+      (this.#pin === 'session_mode' && this.#host.mayRebind(this.session.user))
+    const hasSession = this.#pinnedGroup !== undefined && !isMovable
     if (hasSession) {
       this.session.close()
       return
@@ -727,11 +832,19 @@ export class Client
   // ---- what lanes say -----------------------------------------------------------------------------------------------
 
   replied(frame: Buffer, answer: LaneAnswer): void {
-    if ((answer.flags & SlotFlag.rw) === 0) patchSchemaVersion(frame, this.#host.schemaVersion)
+    this.repliedIn(frame, 0, frame.length, answer)
+  }
+
+  repliedIn(bytes: Buffer, start: number, end: number, answer: LaneAnswer): void {
+    if ((answer.flags & SlotFlag.rw) === 0) patchSchemaVersion(bytes, this.#host.schemaVersion, start, end)
     if (answer.isFinal) this.#settled(answer)
     else this.#host.counters.pushes++
-    if (patchReplySync(frame, answer.syncHigh, answer.syncLow)) this.#output.send([frame])
-    else this.#output.send(readdressed(frame, answer))
+    if (answer.note !== undefined && CANNOT_SERVE.has(answer.status) && this.#repeat(answer, false)) return
+    if (!patchReplySync(bytes, answer.syncHigh, answer.syncLow, start, end)) {
+      this.#output.send(readdressed(bytes.subarray(start, end), answer))
+      return
+    }
+    this.#output.forward(bytes, start, end, this.#inFlight > 0)
   }
 
   repliedLarge(head: Buffer, answer: LaneAnswer): LargeFrame {
@@ -745,6 +858,7 @@ export class Client
 
   lost(answer: LaneAnswer, cause: OrbweaverError): void {
     this.#settled(answer)
+    if (answer.note !== undefined && this.#repeat(answer, true)) return
     this.#host.counters.unknownOutcomes++
     this.fail(answer, proxyErrors.laneLost(answer.lane.target.name, cause.message))
   }
@@ -799,6 +913,7 @@ export class Client
 
   fail(request: SyncHalves, error: BoxError): void {
     this.#host.counters.synthesized++
+    this.#host.counters.tally.add('errors_total', { code: String(error.boxCode), reason: reasonOf(error) })
     this.#output.send(errorReply(request, this.#host.schemaVersion, error))
   }
 
@@ -816,9 +931,46 @@ export class Client
   }
 
   readsSlowly(): void {
-    if (this.#pin === undefined) this.#pinFor('slow_reader')
+    this.#slowAt = this.#host.clock.now()
+    if (this.#pin !== undefined || !this.#pinFor('slow_reader')) return
+    this.#watchSlowness()
+  }
+
+  /** When it has read fast enough for long enough, it goes back to the lane of the others, at a moment when nothing is under way. */
+  #watchSlowness(): void {
+    const { clock } = this.#host
+    const dueMs = Math.max(this.#slowAt + FAST_AGAIN_MS - clock.now(), LOOK_AGAIN_MS)
+    this.#cancelSlownessWatch = clock.schedule(dueMs, () => {
+      this.#cancelSlownessWatch = undefined
+      if (this.#pin !== 'slow_reader') return
+      if (this.session.pendingBytes > 0) this.#slowAt = clock.now()
+      if (clock.now() - this.#slowAt < FAST_AGAIN_MS || !this.isIdle || this.streams.isBusy) {
+        this.#watchSlowness()
+        return
+      }
+      this.#pin = undefined
+      this.#dissolve(this.#pinnedGroup)
+      this.#pinnedGroup = undefined
+      this.maskChanged()
+    })
   }
 }
 
+function writeData(out: BodyWriter, values: readonly unknown[]): void {
+  out.mapHeader(1)
+  out.uint(Key.data)
+  out.value(values)
+}
+
 const NO_LANES: readonly Lane[] = []
+/** What a replica says that cannot serve a read at all: 116, it is still loading; 77, it is a proxy without a target. */
+const CANNOT_SERVE: ReadonlySet<number> = new Set([
+  RequestType.errorFlag | ErrorCode.loading,
+  RequestType.errorFlag | ErrorCode.noConnection,
+])
+const WRITES_BY_KIND: ReadonlySet<Kind> = new Set<Kind>([Kind.dml, Kind.call, Kind.execute])
+/** How long a slow reader has to be fast before it shares a lane again. */
+const FAST_AGAIN_MS = 30_000
+/** How often the moment is looked for at which nothing of it is under way. */
+const LOOK_AGAIN_MS = 1_000
 const WATCHERS = 3

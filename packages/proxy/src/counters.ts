@@ -1,3 +1,5 @@
+import { Tally } from './tally.js'
+
 /** What has happened since the start. Plain numbers, written by whoever it happens to. */
 export class Counters {
   requests = 0
@@ -22,4 +24,6 @@ export class Counters {
   pins = 0
   reprepared = 0
   failovers = 0
+  /** What is rare, with its labels: names of metrics. */
+  readonly tally: Tally = new Tally()
 }

@@ -25,6 +25,8 @@ export const REASON = {
   missingFeature: 'missing_feature',
   shutdown: 'shutdown',
   tooManyWatches: 'too_many_watches',
+  readonly: 'readonly',
+  notServed: 'not_served',
 } as const
 export type Reason = (typeof REASON)[keyof typeof REASON]
 
@@ -49,6 +51,12 @@ function proxyError(boxCode: number, message: string, details: ProxyErrorDetails
     executed: details.sent ? 'unknown' : 'no',
     fields,
   })
+}
+
+/** The reason in an error of the proxy's own; `target` for one that a target gave. */
+export function reasonOf(error: BoxError): string {
+  const reason = error.fields?.get('proxy')
+  return typeof reason === 'string' ? reason : 'target'
 }
 
 /** Texts begin as Tarantool's do. */
@@ -154,6 +162,18 @@ export const proxyErrors = {
     proxyError(ErrorCode.unsupported, `Proxy does not support more than ${limit} watched keys of one client`, {
       reason: REASON.tooManyWatches,
       sent: false,
+    }),
+  /** Something went wrong in this process, and nobody knows how far it came. */
+  notServed: (error: unknown): BoxError =>
+    proxyError(ErrorCode.procLua, error instanceof Error ? error.message : String(error), {
+      reason: REASON.notServed,
+      sent: true,
+    }),
+  readonly: (target: string): BoxError =>
+    proxyError(ErrorCode.readonly, "Can't modify data on a read-only instance", {
+      reason: REASON.readonly,
+      sent: false,
+      target,
     }),
   shutdown: (): BoxError =>
     proxyError(ErrorCode.shutdown, 'Server is shutting down', { reason: REASON.shutdown, sent: false }),

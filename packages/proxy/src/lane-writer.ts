@@ -22,6 +22,7 @@ export class LaneWriter {
   /**
    * @param streamId - of the lane, 0 for none
    * @param schemaVersion - 0 for none
+   * @param body - memory in which the body is [bodyStart, bodyEnd); by default all of it
    * @returns bytes of the whole frame
    */
   append(
@@ -31,6 +32,8 @@ export class LaneWriter {
     streamId: number,
     schemaVersion: number,
     body: Uint8Array,
+    bodyStart = 0,
+    bodyEnd: number = body.length,
   ): number {
     if (this.#block.length - this.#at < MAX_HEAD_BYTES) this.#nextBlock()
     const block = this.#block
@@ -54,12 +57,12 @@ export class LaneWriter {
       at = uint32(block, at, Math.floor(schemaVersion / 0x1_0000_0000))
       at = uint32(block, at, schemaVersion % 0x1_0000_0000)
     }
-    const frameBytes = at - start + body.length
+    const frameBytes = at - start + bodyEnd - bodyStart
     block[start] = 0xce
     uint32(block, start + 1, frameBytes - 5)
     this.#at = at
     this.#pendingBytes += frameBytes
-    this.#body(body)
+    this.#body(body, bodyStart, bodyEnd)
     return frameBytes
   }
 
@@ -72,15 +75,19 @@ export class LaneWriter {
     return chunks
   }
 
-  #body(body: Uint8Array): void {
-    if (body.length > MAX_COPIED_BYTES) {
+  #body(body: Uint8Array, start: number, end: number): void {
+    const size = end - start
+    if (size > MAX_COPIED_BYTES) {
       this.#closeChunk()
-      this.#chunks.push(body)
+      this.#chunks.push(size === body.length ? body : body.subarray(start, end))
       return
     }
-    if (this.#block.length - this.#at < body.length) this.#nextBlock()
-    this.#block.set(body, this.#at)
-    this.#at += body.length
+    if (this.#block.length - this.#at < size) this.#nextBlock()
+    const block = this.#block
+    let at = this.#at
+    if (size > MAX_LOOPED_BYTES) block.set(body.subarray(start, end), at)
+    else for (let from = start; from < end; from++) block[at++] = body[from]!
+    this.#at += size
   }
 
   #closeChunk(): void {
@@ -109,3 +116,5 @@ const BLOCK_BYTES = 65_536
 const MAX_HEAD_BYTES = 48
 /** Bodies up to this size are copied into the block: cheaper than a chunk of their own. */
 const MAX_COPIED_BYTES = 4_096
+/** Up to this size bytes are copied before a native call would have begun. */
+const MAX_LOOPED_BYTES = 160

@@ -8,6 +8,7 @@ import { Feature, FrameHeader, isOrbweaverError, type OrbweaverError, RequestTyp
 import { FairQueue, type FairMember } from './fair-queue.js'
 import { LaneWriter } from './lane-writer.js'
 import type { ResolvedLimits } from './limits.js'
+import type { RequestClass } from './meter.js'
 import type { QueuedRequest, ReplyNote } from './request-queue.js'
 import { type SlotEntry, SlotFlag, SlotTable } from './slot-table.js'
 import { StatementRefs } from './statements.js'
@@ -17,6 +18,8 @@ import type { Target } from './target.js'
 export interface LaneUser {
   /** One whole frame for it, under its own sync; it belongs to the user. `isFinal` is false for a push. */
   replied(frame: Buffer, answer: LaneAnswer): void
+  /** In the place of `replied`, without a slice: the frame is [start, end) of memory that it shares with its neighbours. */
+  repliedIn?(bytes: Buffer, start: number, end: number, answer: LaneAnswer): void
   /** A reply that comes in pieces, its head first; undefined: not wanted, it is dropped. */
   repliedLarge(head: Buffer, answer: LaneAnswer): LargeFrame | undefined
   /** The lane was lost and the outcome is not known. */
@@ -80,6 +83,7 @@ export class Lane implements ChannelSink {
   readonly #header = new FrameHeader()
   #state: 'open' | 'draining' | 'closed' = 'open'
   #isPumpQueued = false
+  readonly #runPump = (): void => this.#pump()
   #isCongested = false
   #isBlocked = false
   #isReadingPaused = false
@@ -181,6 +185,9 @@ export class Lane implements ChannelSink {
 
   /** Takes a client's request; it is written at the end of this turn, in one write with the others. */
   submit(request: QueuedRequest, user: LaneUser): void {
+    const now = this.#owner.clock.now()
+    const flags = (request.isRead ? 0 : SlotFlag.rw) | (request.laneStreamId === 0 ? 0 : SlotFlag.stream)
+    this.target.meter?.sent(request.type, classOf(flags), now - request.arrivedAt)
     this.#take(
       {
         owner: user,
@@ -188,13 +195,15 @@ export class Lane implements ChannelSink {
         syncHigh: request.syncHigh,
         syncLow: request.syncLow,
         type: request.type,
-        flags: request.isRead ? 0 : SlotFlag.rw,
+        flags,
         bytes: request.bytes,
-        sentAt: this.#owner.clock.now(),
+        sentAt: now,
       },
       request.laneStreamId,
       request.schemaVersion,
-      request.body,
+      request.memory,
+      request.bodyStart,
+      request.bodyEnd,
     )
   }
 
@@ -211,6 +220,7 @@ export class Lane implements ChannelSink {
   ): void {
     if (this.#state === 'closed') throw new Error('A closed lane was asked')
     const flags = SlotFlag.internal | (request.isRw === true ? SlotFlag.rw : 0)
+    this.target.meter?.sent(request.type, classOf(flags), -1)
     this.#take(
       {
         owner: user,
@@ -325,19 +335,24 @@ export class Lane implements ChannelSink {
   // ---- what the channel says ----------------------------------------------------------------------------------------
 
   frame(frame: Buffer): void {
+    this.frameIn(frame, 0, frame.length)
+  }
+
+  frameIn(bytes: Buffer, start: number, end: number): void {
     this.lastReceivedAt = this.#owner.clock.now()
-    const slot = this.#slotOf(frame)
+    const slot = this.#slotOf(bytes, start, end)
     if (slot < 0) return
     this.#describe(slot)
+    const answer = this.#answer
     const user = this.slots.owner(slot)
-    if (!this.#answer.isFinal) {
-      this.slots.addFlag(slot, SlotFlag.repliedPartly)
-      user?.replied(frame, this.#answer)
-      return
-    }
-    this.#release(slot, frame)
-    user?.replied(frame, this.#answer)
-    this.#afterReply()
+    const { isFinal, note } = answer
+    this.#measure()
+    if (isFinal) this.#release(slot)
+    else this.slots.addFlag(slot, SlotFlag.repliedPartly)
+    if (isFinal && note !== undefined) note.answered(answer.status, bytes.subarray(start, end))
+    if (user?.repliedIn !== undefined) user.repliedIn(bytes, start, end, answer)
+    else user?.replied(bytes.subarray(start, end), answer)
+    if (isFinal) this.#afterReply()
   }
 
   /** A reply above the size from which the channel delivers in pieces: they are passed on as they come. */
@@ -347,7 +362,8 @@ export class Lane implements ChannelSink {
       this.#isBlocked = true
       this.#owner.laneBlocked(this)
     }
-    const slot = hasFixedLayout(head) ? this.#slotOf(head) : this.#unexpectedFrame()
+    const isKnown = hasFixedLayout(head, 0, head.length)
+    const slot = isKnown ? this.#slotOf(head, 0, head.length) : this.#unexpectedFrame()
     if (slot < 0) return NOBODY
     this.#describe(slot)
     const status = this.#answer.status
@@ -364,7 +380,9 @@ export class Lane implements ChannelSink {
         if (status === RequestType.chunk) return
         this.#answer.status = status
         this.#describe(slot)
-        this.#release(slot, head)
+        this.#measure()
+        this.#release(slot)
+        this.#answer.note?.answered(status, head)
         this.#afterReply()
       },
       cut: () => receiver?.cut(),
@@ -400,7 +418,7 @@ export class Lane implements ChannelSink {
   #pumpSoon(): void {
     if (this.#isPumpQueued || this.#state === 'closed') return
     this.#isPumpQueued = true
-    this.#owner.clock.soon(() => this.#pump())
+    this.#owner.clock.soon(this.#runPump)
   }
 
   /** Moves requests from the ring to the wire: at most so many at a time, so that replies and timers get their turn. */
@@ -436,33 +454,40 @@ export class Lane implements ChannelSink {
     if (!goesOn && this.channel.pendingBytes > MAX_UNWRITTEN_BYTES) this.#isCongested = true
   }
 
-  #take(entry: SlotEntry<LaneUser, ReplyNote>, streamId: number, schemaVersion: number, body: Uint8Array): void {
+  #take(
+    entry: SlotEntry<LaneUser, ReplyNote>,
+    streamId: number,
+    schemaVersion: number,
+    body: Uint8Array,
+    bodyStart = 0,
+    bodyEnd: number = body.length,
+  ): void {
     const { slots } = this
     const slot = slots.take(entry)
     if ((entry.flags & SlotFlag.rw) !== 0) this.#rwInFlight++
     if ((entry.flags & SlotFlag.internal) === 0) this.lastUsedAt = entry.sentAt
-    this.#writer.append(entry.type, slots.generation(slot), slot, streamId, schemaVersion, body)
+    this.#writer.append(entry.type, slots.generation(slot), slot, streamId, schemaVersion, body, bodyStart, bodyEnd)
   }
 
   /** The slot a frame belongs to, with the status in `#answer`; -1 when it is an event, or nobody's. */
-  #slotOf(frame: Buffer): number {
+  #slotOf(bytes: Buffer, start: number, end: number): number {
     let generation: number
     let number: number
-    if (hasFixedLayout(frame)) {
-      this.#answer.status = uint32At(frame, 8)
-      generation = uint32At(frame, 14)
-      number = uint32At(frame, 18)
-      this.#owner.target.schemaVersion = schemaVersionAt(frame)
+    if (hasFixedLayout(bytes, start, end)) {
+      this.#answer.status = uint32At(bytes, start + 8)
+      generation = uint32At(bytes, start + 14)
+      number = uint32At(bytes, start + 18)
+      this.#owner.target.schemaVersion = schemaVersionAt(bytes, start)
     } else {
       const header = this.#header
       try {
-        header.read(frame)
+        header.read(bytes, start, end)
       } catch (error) {
         if (!isOrbweaverError(error)) throw error
         return this.#unexpectedFrame()
       }
       if (header.type === RequestType.event) {
-        this.#owner.laneEvent(this, frame.subarray(header.bodyStart, header.bodyEnd))
+        this.#owner.laneEvent(this, bytes.subarray(header.bodyStart, header.bodyEnd))
         return -1
       }
       // A server that lays its headers out in another way: slower, and nothing else.
@@ -499,10 +524,17 @@ export class Lane implements ChannelSink {
     answer.note = slots.note(slot)
   }
 
-  #release(slot: number, frame: Buffer): void {
+  #measure(): void {
+    const { meter } = this.target
+    if (meter === undefined) return
+    const { status, isFinal, requestType, flags, sentAt } = this.#answer
+    const result = !isFinal ? 2 : status === RequestType.ok ? 0 : 1
+    meter.replied(requestType, classOf(flags), result, this.lastReceivedAt - sentAt)
+  }
+
+  #release(slot: number): void {
     this.slots.release(slot)
     if ((this.#answer.flags & SlotFlag.rw) !== 0) this.#rwInFlight--
-    this.#answer.note?.answered(this.#answer.status, frame)
   }
 
   #afterReply(): void {
@@ -519,34 +551,34 @@ export class Lane implements ChannelSink {
 type MutableAnswer = { -readonly [K in keyof LaneAnswer]: LaneAnswer[K] }
 
 /* 83 00 ce <u32 status> 01 cf <u64 sync> 05 …: what 2.x and 3.x write before every reply. */
-function hasFixedLayout(frame: Buffer): boolean {
+function hasFixedLayout(bytes: Buffer, start: number, end: number): boolean {
   return (
-    frame.length >= 28 &&
-    frame[0] === 0xce &&
-    frame[5] === 0x83 &&
-    frame[6] === 0x00 &&
-    frame[7] === 0xce &&
-    frame[12] === 0x01 &&
-    frame[13] === 0xcf
+    end - start >= 28 &&
+    bytes[start] === 0xce &&
+    bytes[start + 5] === 0x83 &&
+    bytes[start + 6] === 0x00 &&
+    bytes[start + 7] === 0xce &&
+    bytes[start + 12] === 0x01 &&
+    bytes[start + 13] === 0xcf
   )
 }
 
 /* Behind the sync: 05 ce <u32> on 2.x, 05 cf <u64> on 3.x. */
-function schemaVersionAt(frame: Buffer): number {
-  return uint32At(frame, frame[23] === 0xcf ? 28 : 24)
+function schemaVersionAt(bytes: Buffer, start: number): number {
+  return uint32At(bytes, start + (bytes[start + 23] === 0xcf ? 28 : 24))
 }
 
 /**
  * Overwrites the schema version of a reply in place: a client must see one server's numbers, whoever answered.
  * A frame of another layout stays as it is.
  */
-export function patchSchemaVersion(frame: Buffer, schemaVersion: number): void {
-  if (!hasFixedLayout(frame) || frame[22] !== 0x05) return
-  if (frame[23] === 0xcf) {
-    frame.writeUInt32BE(0, 24)
-    frame.writeUInt32BE(schemaVersion >>> 0, 28)
-  } else if (frame[23] === 0xce) {
-    frame.writeUInt32BE(schemaVersion >>> 0, 24)
+export function patchSchemaVersion(bytes: Buffer, schemaVersion: number, start = 0, end: number = bytes.length): void {
+  if (!hasFixedLayout(bytes, start, end) || bytes[start + 22] !== 0x05) return
+  if (bytes[start + 23] === 0xcf) {
+    bytes.writeUInt32BE(0, start + 24)
+    bytes.writeUInt32BE(schemaVersion >>> 0, start + 28)
+  } else if (bytes[start + 23] === 0xce) {
+    bytes.writeUInt32BE(schemaVersion >>> 0, start + 24)
   }
 }
 
@@ -555,6 +587,12 @@ function uint32At(bytes: Buffer, at: number): number {
 }
 
 const NOBODY: LargeFrame = { chunk: ignore, end: ignore, cut: ignore }
+
+function classOf(flags: number): RequestClass {
+  if ((flags & SlotFlag.internal) !== 0) return 3
+  if ((flags & SlotFlag.stream) !== 0) return 2
+  return (flags & SlotFlag.rw) === 0 ? 1 : 0
+}
 
 function ignore(): void {
   // The client has gone; its reply is read to the end and dropped.
@@ -567,7 +605,7 @@ const MAX_MISSED_PINGS = 2
 const BLOCKING_REPLY_BYTES = 4_194_304
 /** What a turn earns a client, in bytes of requests. */
 const QUANTUM_BYTES = 16_384
-const MAX_FRAMES_PER_PUMP = 256
+const MAX_FRAMES_PER_PUMP = 2_048
 const MAX_BYTES_PER_PUMP = 262_144
 /** Bytes inside the transport from which nothing more is taken. */
 const MAX_UNWRITTEN_BYTES = 1_048_576

@@ -4,6 +4,8 @@ export interface ProxyLimits {
   readonly maxClients?: number
   /** Clients at one time of one user. Default: no limit of its own. */
   readonly maxClientsPerUser?: number
+  /** Clients at one time from one address; those of a unix socket are not counted. Default: no limit of its own. */
+  readonly maxClientsPerAddress?: number
   /** Largest frame of a client that has logged in, in bytes. Default 64 MiB. */
   readonly maxFrameBytes?: number
   /** Largest frame of a guest, in bytes. Default 64 KiB. */
@@ -90,6 +92,7 @@ export type ResolvedLimits = Required<ProxyLimits>
 export const DEFAULT_LIMITS: ResolvedLimits = {
   maxClients: 10_000,
   maxClientsPerUser: Number.POSITIVE_INFINITY,
+  maxClientsPerAddress: Number.POSITIVE_INFINITY,
   maxFrameBytes: 67_108_864,
   maxFrameBytesBeforeLogin: 65_536,
   maxReplyBytes: 268_435_456,

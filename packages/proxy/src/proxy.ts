@@ -4,9 +4,7 @@ import {
   type Clock,
   type Environment,
   formatAddress,
-  listen,
   parseListenAddress,
-  type SocketListener,
   type Transport,
   transportPair,
 } from '@orbweaver/connection'
@@ -18,8 +16,10 @@ import {
   type Server,
   type SessionHandler,
 } from '@orbweaver/server'
+import { type Admin, type AdminSubject, openAdmin } from './admin.js'
 import { agreementOf, type Agreement } from './agreement.js'
 import { Authenticator, type CredentialSource, staticCredentials } from './auth.js'
+import { Balancer } from './balancing.js'
 import { Bouncer, type BouncerParts } from './bounce.js'
 import { Client } from './client.js'
 import type { ClientHost } from './client-host.js'
@@ -29,6 +29,7 @@ import { publishFailover, publishLog } from './diagnostics.js'
 import { proxyErrors, UnknownTargetError } from './errors.js'
 import {
   Failover,
+  FailoverError,
   type FailoverHost,
   type FailoverOptions,
   type FailoverReport,
@@ -42,6 +43,7 @@ import { Logins } from './login.js'
 import type { WatchedValue } from './monitor.js'
 import { planReconfiguration, type ReconfigurationPlan, type ReconfigurationReport } from './reconfiguration.js'
 import {
+  type CredentialOptions,
   type Embedded,
   type ProxyOptions,
   type ResolvedOptions,
@@ -51,10 +53,15 @@ import {
 } from './options.js'
 import { Pulse, type PulseHost } from './pulse.js'
 import { QueryCredentials } from './query-credentials.js'
-import type { ReadRules } from './routing.js'
+import type { MetricsPage } from './metrics.js'
+import type { FunctionNames, ReadRules } from './routing.js'
 import { errorReply } from './reply.js'
+import { RouterService, type ServedRouter, type ServeOptions } from './serve.js'
+import { type Listener, type ListenOptions, type ListenerOwner, openListener } from './listener.js'
 import { proxyStats, type ProxyStats } from './stats.js'
+import { clientStatus, type ClientStatus, laneStatus, type LaneStatus } from './status.js'
 import { Target, type TargetOwner } from './target.js'
+import { TurnClock } from './turn-clock.js'
 import { WatchRelay } from './watch-relay.js'
 
 /** Where masters become known: a replicaset is one, its instance ids being names of targets. */
@@ -103,8 +110,25 @@ export interface Proxy extends Embedded {
    * @throws ConfigError with all problems, also when the master or (without `force`) a target with open transactions is removed
    */
   reconfigure(options: ProxyOptions, how?: { readonly force?: boolean }): Promise<ReconfigurationReport>
+  /**
+   * Answers calls of `vshard.router.callrw` and its kin, `map_callrw` and `bucket_id…` by a router in this process, until the returned
+   * function is called: for clients that know routers by their Lua names.
+   */
+  serve(router: ServedRouter, options: ServeOptions): () => void
   /** What it is doing, in numbers. */
   stats(): ProxyStats
+  /** Its clients one by one, the oldest first. @param limit - default: all */
+  clients(limit?: number): readonly ClientStatus[]
+  /** Its connections to targets, one by one. */
+  lanes(): readonly LaneStatus[]
+  /** Ends a client. @param client - its `id` @returns whether there was one */
+  kill(client: number): boolean
+  /** For Prometheus, as it is now. Figures of requests need `isMetered`. */
+  metrics(): Promise<MetricsPage>
+  /** Where clients are accepted: with port 0 those that the system chose. */
+  readonly addresses: readonly Address[]
+  /** Where the door for operators is; undefined: there is none, or `listen` was not called yet. */
+  readonly adminAddress: Address | undefined
   /**
    * Ends: no new clients; those that watch `box.shutdown` are told, the others may finish; after `graceMs` (default 10,000)
    * what is left is answered with error 279 and closed. Idempotent.
@@ -118,7 +142,18 @@ export function createProxy(options: ProxyOptions = {}): Proxy {
   return new ProxyShell(resolveOptions(options))
 }
 
-class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, FailoverHost, PulseHost, SessionHandler {
+class ProxyShell
+  implements
+    Proxy,
+    ClientHost,
+    BouncerParts,
+    TargetOwner,
+    FailoverHost,
+    PulseHost,
+    SessionHandler,
+    AdminSubject,
+    ListenerOwner
+{
   readonly environment: Environment
   limits: ResolvedLimits
   readonly counters: Counters = new Counters()
@@ -133,10 +168,23 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
   #credentials: CredentialSource
   readonly #targets = new Map<string, Target>()
   readonly #clients = new Map<ClientSession, Client>()
+  /** The client of the last frame. */
+  #speaking: Client | undefined
   readonly #server: Server
   readonly #control = new ControlQueue()
   readonly #pulse: Pulse
-  #listeners: SocketListener[] = []
+  routerService: RouterService | undefined
+  readonly isMetered: boolean
+  #metrics: (() => Promise<MetricsPage>) | undefined
+  #admin: Admin | undefined
+  #balancer: Balancer
+  /** Transports, and salts of sessions, of listeners whose clients go straight to the master. */
+  readonly #direct = new WeakSet<Transport | Uint8Array>()
+  /** Clients by the host they come from. */
+  readonly #byHost = new Map<string, number>()
+  #listeners: Listener[] = []
+  /** Addresses as they were asked for: with port 0 others than those in use. */
+  readonly #asked = new WeakMap<Listener, string>()
   #rw: Target | undefined
   #ro: readonly Target[] = []
   #epoch = 0
@@ -148,16 +196,18 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
   #isRefusing = false
   #closed: Promise<void> | undefined
   #whenEmpty: (() => void) | undefined
-  #turn = 0
   #lastSchemaVersion = 1
 
   constructor(options: ResolvedOptions) {
-    const { limits, environment } = options
-    const { clock } = environment
+    const { limits } = options
+    const clock = new TurnClock(options.environment.clock)
+    const environment = { ...options.environment, clock }
     this.#options = options
     this.environment = environment
     this.limits = limits
     this.rules = options.rules
+    this.isMetered = options.isMetered
+    this.#balancer = new Balancer(options.balance, environment.random)
     this.gate = new Gate({ clock, perTurn: limits.resumeConcurrency })
     this.relay = new WatchRelay({ maxEventBytes: limits.maxEventBytes })
     this.logins = new Logins({
@@ -172,7 +222,8 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
     this.bouncer = options.bounce === undefined ? undefined : new Bouncer(options.bounce, this)
     this.#server = createServer({
       handler: this,
-      environment,
+      // Its turns are measured by the time itself.
+      environment: options.environment,
       limits: {
         // Surplus clients are told why before they are closed.
         maxSessions: limits.maxClients + MAX_SURPLUS,
@@ -197,12 +248,18 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
   // ---- what users call ----------------------------------------------------------------------------------------------
 
   async listen(address?: Address | string): Promise<Address> {
-    const addresses = address === undefined ? this.#options.listen : [addressOf(address)]
+    const addresses: readonly ListenOptions[] = address === undefined ? this.#options.listen : [addressOf(address)]
     if (addresses.length === 0) {
       const message = 'is empty: give an address to listen() or in the options'
       throw new ConfigError([{ path: 'listen', message }], { subject: 'proxy' })
     }
     const opened = await this.#open(addresses)
+    try {
+      await this.#openAdmin()
+    } catch (error) {
+      await Promise.all(opened.map((listener) => listener.close()))
+      throw error
+    }
     this.#listeners.push(...opened)
     this.#start()
     return opened.at(-1)!.address
@@ -237,7 +294,13 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
       this.#failover = { run, report }
       this.counters.failovers++
       try {
+        const { outcome } = await report
+        this.counters.tally.add('failover_total', { outcome })
         return await report
+      } catch (error) {
+        const outcome = error instanceof FailoverError ? error.report.outcome : 'refused'
+        this.counters.tally.add('failover_total', { outcome })
+        throw error
       } finally {
         this.#failover = undefined
       }
@@ -272,17 +335,25 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
     }
   }
 
+  serve(router: ServedRouter, options: ServeOptions): () => void {
+    const service = new RouterService(router, options)
+    this.routerService = service
+    return () => {
+      if (this.routerService === service) this.routerService = undefined
+    }
+  }
+
   async reconfigure(options: ProxyOptions, how: { readonly force?: boolean } = {}): Promise<ReconfigurationReport> {
     const next = resolveOptions({ ...options, environment: this.environment })
     return this.#control.run(async () => {
       const plan = planReconfiguration(this.#options, next)
       if (plan.changes.length === 0) return { changes: [] }
       this.#checkRemovals(plan, next, how.force === true)
+      this.#checkDoors(plan)
       const opened = this.#listeners.length > 0 ? await this.#open(plan.listenersAdded) : []
       this.#apply(plan, next)
       this.#listeners.push(...opened)
-      const isRemoved = (listener: SocketListener): boolean =>
-        plan.listenersRemoved.includes(formatAddress(listener.address))
+      const isRemoved = (listener: Listener): boolean => plan.listenersRemoved.includes(this.#asked.get(listener) ?? '')
       await Promise.all(this.#listeners.filter(isRemoved).map((listener) => listener.close()))
       this.#listeners = this.#listeners.filter((listener) => !isRemoved(listener))
       publishLog('info', 'reconfigured', { changes: plan.changes })
@@ -305,6 +376,53 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
     })
   }
 
+  clients(limit: number = Number.POSITIVE_INFINITY): readonly ClientStatus[] {
+    const statuses: ClientStatus[] = []
+    for (const client of this.#clients.values()) {
+      if (statuses.length >= limit) break
+      statuses.push(clientStatus(client))
+    }
+    return statuses
+  }
+
+  lanes(): readonly LaneStatus[] {
+    return this.targets().flatMap((target) =>
+      target
+        .groups()
+        .flatMap(({ lanes, login, isShared }) => lanes.map((lane) => laneStatus(lane, login.user, isShared))),
+    )
+  }
+
+  kill(id: number): boolean {
+    for (const session of this.#clients.keys()) {
+      if (session.id !== id) continue
+      session.destroy(new Error('An operator ended it'))
+      return true
+    }
+    return false
+  }
+
+  async metrics(): Promise<MetricsPage> {
+    // Loaded when somebody asks: most proxies in a process of somebody else's never need it.
+    const { proxyMetrics } = await import('./metrics.js')
+    this.#metrics ??= proxyMetrics({
+      counters: this.counters,
+      stats: () => this.stats(),
+      clients: () => this.clients(),
+      lanes: () => this.lanes(),
+      meters: () => this.targets().flatMap(({ name, meter }) => (meter === undefined ? [] : [{ target: name, meter }])),
+    })
+    return this.#metrics()
+  }
+
+  get addresses(): readonly Address[] {
+    return this.#listeners.map(({ address }) => address)
+  }
+
+  get adminAddress(): Address | undefined {
+    return this.#admin?.address
+  }
+
   close(options: { readonly graceMs?: number } = {}): Promise<void> {
     this.#closed ??= this.#close(options.graceMs ?? DEFAULT_GRACE_MS)
     return this.#closed
@@ -316,10 +434,12 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
 
   // ---- sessions -----------------------------------------------------------------------------------------------------
 
-  async greet(): Promise<{ version: string; uuid: string; salt: Uint8Array }> {
+  async greet(transport: Transport): Promise<{ version: string; uuid: string; salt: Uint8Array }> {
     await this.#settled()
     const version = this.#options.version ?? lowestVersion(this.#usable()) ?? DEFAULT_VERSION
     const salt = (await this.#credentials.salt?.()) ?? randomBytes(SALT_BYTES)
+    // The salt is what greeting and session have in common.
+    if (this.#direct.has(transport)) this.#direct.add(salt)
     const uuid = this.#options.uuid === 'target' ? (this.#rw?.uuid ?? ZERO_UUID) : this.#options.uuid
     return { version, uuid, salt }
   }
@@ -327,17 +447,37 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
   opened(session: ClientSession): void {
     this.counters.clientsAccepted++
     this.#credentials.claim?.(session.salt)
-    if (this.#clients.size >= this.limits.maxClients) {
-      const error = proxyErrors.tooManyClients(`${this.limits.maxClients} clients`)
+    const host = hostOf(session.peer)
+    const { maxClients, maxClientsPerAddress } = this.limits
+    const isSurplus = this.#clients.size >= maxClients
+    if (isSurplus || (host !== undefined && (this.#byHost.get(host) ?? 0) >= maxClientsPerAddress)) {
+      this.counters.tally.add('client_connections_total', { result: 'limit' })
+      const error = proxyErrors.tooManyClients(
+        isSurplus ? `${maxClients} clients` : `${maxClientsPerAddress} clients from one address`,
+      )
       session.reply(errorReply({ syncHigh: 0, syncLow: 0 }, this.schemaVersion, error))
       session.close()
       return
     }
-    this.#clients.set(session, new Client(session, this))
+    this.counters.tally.add('client_connections_total', { result: 'ok' })
+    if (host !== undefined) this.#byHost.set(host, (this.#byHost.get(host) ?? 0) + 1)
+    this.#clients.set(session, new Client(session, this, this.#direct.has(session.salt)))
+  }
+
+  accept(transport: Transport, from: ListenOptions): void {
+    if (from.isDirect === true) this.#direct.add(transport)
+    this.#server.accept(transport)
+  }
+
+  refused(peer: string, cause: Error): void {
+    this.counters.tally.add('client_connections_total', { result: 'refused' })
+    publishLog('warn', 'connection_refused', { peer, why: cause.message })
   }
 
   frame(session: ClientSession, frame: InboundFrame): void {
-    this.#clients.get(session)?.frame(frame)
+    // Frames come many of one session in a row.
+    if (session !== this.#speaking?.session) this.#speaking = this.#clients.get(session)
+    this.#speaking?.frame(frame)
   }
 
   drain(session: ClientSession): void {
@@ -387,19 +527,27 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
   readTarget(bound: Lane | undefined, features: ReadonlySet<number>): Target | undefined {
     if (bound?.isOpen === true && this.#ro.includes(bound.target)) return bound.target
     const fit = this.#ro.filter((target) => target.state === 'up' && target.lacks(features) === undefined)
-    if (fit.length === 0) return undefined
-    // Least in flight for its weight; those that are equal take turns.
-    this.#turn++
-    let best: Target | undefined
-    let least = Number.POSITIVE_INFINITY
-    for (let i = 0; i < fit.length; i++) {
-      const target = fit[(this.#turn + i) % fit.length]!
-      const load = target.inFlight / target.weight
-      if (load >= least) continue
-      best = target
-      least = load
-    }
-    return best
+    return this.#balancer.pick(fit, this.clock.now())
+  }
+
+  get pinnedFunctions(): FunctionNames {
+    return this.#options.pinned
+  }
+
+  get retriesReads(): boolean {
+    return this.#options.retriesReads
+  }
+
+  get rejectsWhenReadonly(): boolean {
+    return this.#options.rejectWhenReadOnly
+  }
+
+  get loginMode(): string {
+    return this.#options.credentials.mode
+  }
+
+  mayRebind(user: string): boolean {
+    return this.#options.onFailover[user] === 'rebind'
   }
 
   async agreement(): Promise<Agreement | undefined> {
@@ -431,7 +579,14 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
 
   clientLeft(client: Client): void {
     this.#clients.delete(client.session)
+    if (this.#speaking === client) this.#speaking = undefined
     this.logins.release(client.login)
+    const host = hostOf(client.session.peer)
+    const others = host === undefined ? 0 : (this.#byHost.get(host) ?? 0) - 1
+    if (host !== undefined) {
+      if (others > 0) this.#byHost.set(host, others)
+      else this.#byHost.delete(host)
+    }
     if (this.#clients.size === 0) this.#whenEmpty?.()
   }
 
@@ -453,11 +608,13 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
 
   laneOpened(lane: Lane, target: Target): void {
     this.counters.lanesOpened++
+    this.counters.tally.add('lane_opens_total', { target: target.name })
     publishLog('debug', 'lane_opened', { target: target.name, lane: lane.id })
   }
 
   laneClosed(lane: Lane, target: Target, cause: Error): void {
     this.counters.lanesClosed++
+    this.counters.tally.add('lane_closes_total', { target: target.name })
     publishLog('debug', 'lane_closed', { target: target.name, lane: lane.id, why: cause.message })
   }
 
@@ -519,7 +676,7 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
     return [...this.#targets.values()]
   }
 
-  clients(): Iterable<Client> {
+  everyClient(): Iterable<Client> {
     return this.#clients.values()
   }
 
@@ -533,16 +690,25 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
   }
 
   /** All of these addresses, or none. */
-  async #open(addresses: readonly Address[]): Promise<SocketListener[]> {
-    const opened: SocketListener[] = []
+  async #open(addresses: readonly ListenOptions[]): Promise<Listener[]> {
+    const opened: Listener[] = []
     try {
-      for (const address of addresses) opened.push(await listen(address, (transport) => this.#server.accept(transport)))
+      for (const address of addresses) {
+        const listener = await openListener(address, this)
+        this.#asked.set(listener, formatAddress(address))
+        opened.push(listener)
+      }
       if (this.#isEnding) throw new Error('The proxy was closed while it began to listen')
       return opened
     } catch (error) {
       await Promise.all(opened.map((listener) => listener.close()))
       throw error
     }
+  }
+
+  async #openAdmin(): Promise<void> {
+    const { admin } = this.#options
+    if (admin !== undefined && this.#admin === undefined && !this.#isEnding) this.#admin = await openAdmin(admin, this)
   }
 
   /** @throws ConfigError */
@@ -557,12 +723,31 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
     if (problems.length > 0) throw new ConfigError(problems, { subject: 'proxy' })
   }
 
+  /** @throws ConfigError for what cannot be changed while it is in use */
+  #checkDoors({ changes, listenersRenewed }: ReconfigurationPlan): void {
+    const problems = listenersRenewed
+      .filter((options) => this.#listenerAt(options)?.renew === undefined && this.#listenerAt(options) !== undefined)
+      .map((options) => ({
+        path: `listen ${formatAddress(options)}`,
+        message: 'cannot begin or cease to be a plain one at the same address: list another address, or restart',
+      }))
+    if (changes.includes('admin'))
+      problems.push({ path: 'admin', message: 'is read at the start only: restart to change it' })
+    if (problems.length > 0) throw new ConfigError(problems, { subject: 'proxy' })
+  }
+
+  #listenerAt(options: ListenOptions): Listener | undefined {
+    return this.#listeners.find((listener) => this.#asked.get(listener) === formatAddress(options))
+  }
+
   #apply(plan: ReconfigurationPlan, next: ResolvedOptions): void {
     const rwName = next.rw ?? this.#rw?.name
     const before = this.#options
     this.#options = next
     this.limits = next.limits
     this.rules = next.rules
+    this.#balancer = new Balancer(next.balance, this.environment.random)
+    for (const options of plan.listenersRenewed) this.#listenerAt(options)?.renew?.(options)
     const left = [...plan.targetsMoved, ...plan.targetsRemoved].flatMap((name) => this.#targets.get(name) ?? [])
     for (const target of left) this.#targets.delete(target.name)
     for (const name of [...plan.targetsAdded, ...plan.targetsMoved]) this.#addTarget(name, next.targets.get(name)!)
@@ -577,8 +762,17 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
     // A master set by hand stays unless the configuration names another one than before.
     const isRwLeft = this.#rw !== undefined && left.includes(this.#rw)
     if (rwName !== undefined && (isRwLeft || next.rw !== before.rw)) this.switchTo(this.#target(rwName))
+    this.#evictChangedUsers(before.credentials, next.credentials)
     for (const client of this.#clients.values()) client.reconsider()
     for (const target of left) target.retire(new Error(`target ${target.name} is configured no longer`))
+  }
+
+  #evictChangedUsers(before: CredentialOptions, next: CredentialOptions): void {
+    if (next.mode !== 'static' || next.evictChangedUsers !== true || before.mode !== 'static') return
+    for (const session of this.#clients.keys()) {
+      const { user } = session
+      if (user !== 'guest' && before.users[user] !== next.users[user]) session.close()
+    }
   }
 
   /** Resolves when it is known whether the master can be reached, or after a while: clients need not wait longer for that. */
@@ -624,6 +818,8 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
           waitMs: limits.connectWaitMs,
           open: () => this.#rw?.openLane(undefined, []) ?? Promise.reject(proxyErrors.noTarget()),
         })
+      case 'storage':
+        return { hash2: (user) => this.#rw?.embedded?.hash2?.(user) }
     }
   }
 
@@ -690,6 +886,7 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
     await this.#server.close()
     this.#credentials.close?.()
     this.logins.close()
+    await this.#admin?.close()
   }
 
   async #graceOver(isEmpty: Promise<void>, graceMs: number): Promise<void> {
@@ -705,6 +902,14 @@ class ProxyShell implements Proxy, ClientHost, BouncerParts, TargetOwner, Failov
     await Promise.race([isEmpty, isOver])
     for (const cancel of cancels) cancel()
   }
+}
+
+/** The host of `1.2.3.4:5` or `[::1]:5`; undefined for what has none. */
+function hostOf(peer: string): string | undefined {
+  return /^(?:\[([^\]]+)\]|([^/:]+)):\d+$/
+    .exec(peer)
+    ?.slice(1)
+    .find((host) => host !== undefined)
 }
 
 function addressOf(address: Address | string): Address {

@@ -16,7 +16,7 @@ export interface PulseHost {
   readonly gate: Gate
   isPauseFull: boolean
   targets(): readonly Target[]
-  clients(): Iterable<Client>
+  everyClient(): Iterable<Client>
 }
 
 export class Pulse {
@@ -92,7 +92,7 @@ export class Pulse {
   #limitReplies(): void {
     let sum = 0
     let largest: Client | undefined
-    for (const client of this.#host.clients()) {
+    for (const client of this.#host.everyClient()) {
       const { pendingBytes } = client.session
       sum += pendingBytes
       if (largest === undefined || pendingBytes > largest.session.pendingBytes) largest = client

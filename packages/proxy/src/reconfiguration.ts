@@ -1,6 +1,7 @@
 /* What is different between two configurations, and so has to be done. Pure; the proxy does it. */
-import { type Address, formatAddress } from '@orbweaver/connection'
+import { formatAddress } from '@orbweaver/connection'
 import type { ResolvedOptions } from './options.js'
+import type { ListenOptions } from './listener.js'
 
 /** What a reconfiguration changed. */
 export interface ReconfigurationReport {
@@ -9,7 +10,9 @@ export interface ReconfigurationReport {
 }
 
 export interface ReconfigurationPlan extends ReconfigurationReport {
-  readonly listenersAdded: readonly Address[]
+  readonly listenersAdded: readonly ListenOptions[]
+  /** At the same address, with other certificates or others to trust. */
+  readonly listenersRenewed: readonly ListenOptions[]
   /** By their text. */
   readonly listenersRemoved: readonly string[]
   readonly targetsAdded: readonly string[]
@@ -23,6 +26,11 @@ export function planReconfiguration(current: ResolvedOptions, next: ResolvedOpti
   const after = new Set(next.listen.map(formatAddress))
   const listenersAdded = next.listen.filter((address) => !before.has(formatAddress(address)))
   const listenersRemoved = [...before].filter((address) => !after.has(address))
+  const doors = new Map(current.listen.map((options) => [formatAddress(options), doorOf(options)]))
+  const listenersRenewed = next.listen.filter((options) => {
+    const door = doors.get(formatAddress(options))
+    return door !== undefined && door !== doorOf(options)
+  })
   const names = [...next.targets.keys()]
   const targetsAdded = names.filter((name) => !current.targets.has(name))
   const targetsRemoved = [...current.targets.keys()].filter((name) => !next.targets.has(name))
@@ -33,6 +41,7 @@ export function planReconfiguration(current: ResolvedOptions, next: ResolvedOpti
   const changes = [
     ...listenersAdded.map((address) => `listen ${formatAddress(address)} added`),
     ...listenersRemoved.map((address) => `listen ${address} removed`),
+    ...listenersRenewed.map((options) => `listen ${formatAddress(options)}`),
     ...targetsAdded.map((name) => `targets.${name} added`),
     ...targetsRemoved.map((name) => `targets.${name} removed`),
     ...targetsMoved.map((name) => `targets.${name}.uri`),
@@ -47,7 +56,12 @@ export function planReconfiguration(current: ResolvedOptions, next: ResolvedOpti
       .filter(([name, value]) => current.limits[name as keyof typeof current.limits] !== value)
       .map(([name]) => `limits.${name}`),
   ]
-  return { changes, listenersAdded, listenersRemoved, targetsAdded, targetsMoved, targetsRemoved }
+  return { changes, listenersAdded, listenersRenewed, listenersRemoved, targetsAdded, targetsMoved, targetsRemoved }
+}
+
+/** What makes a listener more than a plain socket, as text. */
+function doorOf({ tls, proxyProtocol, isDirect }: ListenOptions): string {
+  return JSON.stringify([tls, proxyProtocol, isDirect])
 }
 
 /** Options that are compared as a whole. */
@@ -59,6 +73,12 @@ const PLAIN = [
   'modes',
   'weights',
   'split',
+  'balance',
+  'pin',
+  'onFailover',
+  'retriesReads',
+  'rejectWhenReadOnly',
+  'admin',
   'failover',
   'version',
   'uuid',

@@ -17,7 +17,11 @@ export class QueuedRequest implements SyncHalves {
   /** The client's; 0 for none. */
   readonly streamId: bigint | number
   schemaVersion: number
-  readonly body: Buffer
+  /** Memory in which the body is [bodyStart, bodyEnd): received with its neighbours. */
+  readonly memory: Buffer
+  readonly bodyStart: number
+  readonly bodyEnd: number
+  #body: Buffer | undefined
   /** Instant on the clock. */
   readonly arrivedAt: number
   /** The lane's; set when the request is given a lane. */
@@ -27,6 +31,8 @@ export class QueuedRequest implements SyncHalves {
   isRead = false
   /** It goes to a session of its client's own, beside the lane of the others. */
   isApart = false
+  /** It was sent before, in vain, and goes to the master now. */
+  isRepeated = false
 
   constructor(frame: InboundFrame, arrivedAt: number) {
     this.type = frame.type
@@ -34,13 +40,39 @@ export class QueuedRequest implements SyncHalves {
     this.syncLow = frame.syncLow
     this.streamId = frame.streamId
     this.schemaVersion = frame.schemaVersion ?? 0
-    this.body = frame.body
+    this.memory = frame.bytes
+    this.bodyStart = frame.bodyStart
+    this.bodyEnd = frame.bodyEnd
     this.arrivedAt = arrivedAt
+  }
+
+  /** Made when it is asked for: most requests are passed on unseen. */
+  get body(): Buffer {
+    return (this.#body ??= this.memory.subarray(this.bodyStart, this.bodyEnd))
   }
 
   /** What it costs, roughly: the frame as it will be written. */
   get bytes(): number {
-    return this.body.length + HEAD_BYTES
+    return this.bodyEnd - this.bodyStart + HEAD_BYTES
+  }
+}
+
+/** Keeps a request while it is in flight: it may be sent once more. */
+export class Repeatable implements ReplyNote {
+  readonly request: QueuedRequest
+  readonly #next: ReplyNote | undefined
+
+  constructor(request: QueuedRequest, next: ReplyNote | undefined) {
+    this.request = request
+    this.#next = next
+  }
+
+  answered(status: number, frame: Buffer): void {
+    this.#next?.answered(status, frame)
+  }
+
+  lost(): void {
+    this.#next?.lost()
   }
 }
 

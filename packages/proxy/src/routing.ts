@@ -107,12 +107,33 @@ export interface SplitOptions {
   readonly readAfterWriteMs?: number
 }
 
+/** Names of functions; a `*` at the end of one covers all that begin so. */
+export class FunctionNames {
+  readonly #whole: ReadonlySet<string>
+  readonly #beginnings: readonly string[]
+
+  constructor(names: readonly string[]) {
+    this.#whole = new Set(names.filter((name) => !name.endsWith('*')))
+    this.#beginnings = names.filter((name) => name.endsWith('*')).map((name) => name.slice(0, -1))
+  }
+
+  has(name: string): boolean {
+    return this.#whole.has(name) || this.#beginnings.some((beginning) => name.startsWith(beginning))
+  }
+
+  /** Whether a body of CALL names one of them. */
+  isIn(body: Buffer): boolean {
+    if (this.#whole.size === 0 && this.#beginnings.length === 0) return false
+    const name = textAt(body, peekKey(body, Key.functionName, 'last'))?.toString()
+    return name !== undefined && this.has(name)
+  }
+}
+
 /** Decides by the table of the design: what it does not name is a write. */
 export class ReadRules {
   readonly isEnabled: boolean
   readonly readAfterWriteMs: number
-  readonly #functions: readonly string[]
-  readonly #prefixes: readonly string[]
+  readonly #functions: FunctionNames
   readonly #masterIds: ReadonlySet<number>
   readonly #masterNames: ReadonlySet<string>
   readonly #sql: boolean
@@ -120,9 +141,7 @@ export class ReadRules {
   constructor(options: SplitOptions = {}) {
     this.isEnabled = options.enabled ?? false
     this.readAfterWriteMs = options.readAfterWriteMs ?? 1_000
-    const names = options.readFunctions ?? []
-    this.#functions = names.filter((name) => !name.endsWith('*'))
-    this.#prefixes = names.filter((name) => name.endsWith('*')).map((name) => name.slice(0, -1))
+    this.#functions = new FunctionNames(options.readFunctions ?? [])
     const spaces = options.masterSpaces ?? []
     this.#masterIds = new Set(spaces.filter((space) => typeof space === 'number'))
     this.#masterNames = new Set(spaces.filter((space) => typeof space === 'string'))
@@ -156,7 +175,7 @@ export class ReadRules {
   #isReadCall(body: Buffer): boolean {
     const name = textAt(body, peekKey(body, Key.functionName, 'last'))?.toString()
     if (name === undefined) return false
-    if (this.#functions.includes(name) || this.#prefixes.some((prefix) => name.startsWith(prefix))) return true
+    if (this.#functions.has(name)) return true
     return name === 'vshard.storage.call' && vshardMode(body) === 'read'
   }
 }

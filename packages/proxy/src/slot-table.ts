@@ -14,6 +14,8 @@ export const SlotFlag = {
   internal: 2,
   /** A part of the answer has reached the client: a push, or the beginning of a large reply. */
   repliedPartly: 4,
+  /** In a stream. */
+  stream: 8,
 } as const
 
 /** What is stored with a taken slot. */

@@ -14,7 +14,9 @@ import type { Lane } from './lane.js'
 import { LaneGroup } from './lane-group.js'
 import type { ResolvedLimits } from './limits.js'
 import type { Login } from './login.js'
+import { Meter } from './meter.js'
 import { Monitor, type MonitorOwner, type WatchedValue } from './monitor.js'
+import type { Embedded, ResolvedTarget } from './options.js'
 import { bodyOf } from './reply.js'
 
 /**
@@ -27,6 +29,8 @@ export type TargetState = 'unknown' | 'up' | 'suspect' | 'stopping' | 'down'
 export interface TargetOwner {
   readonly environment: Environment
   readonly limits: ResolvedLimits
+  /** Whether somebody may ask for metrics. */
+  readonly isMetered: boolean
   targetChanged(target: Target): void
   targetEvent(target: Target, key: string, value: WatchedValue, isFirst: boolean): void
   /** No request that a failover waits for is in flight on one of its lanes. */
@@ -39,6 +43,8 @@ export class Target implements MonitorOwner {
   readonly name: string
   readonly address: Address
   readonly weight: number
+  readonly zone: string | undefined
+  readonly embedded: Embedded | undefined
   readonly #owner: TargetOwner
   readonly #groups = new Map<string, LaneGroup>()
   readonly #monitor: Monitor
@@ -59,12 +65,18 @@ export class Target implements MonitorOwner {
   lastFailure: string | undefined
   /** Of its last reply; 0 before the first. */
   schemaVersion = 0
+  readonly meter: Meter | undefined
+  /** Instant on the clock at which it came back; -Infinity: it was always here. */
+  upSince: number = Number.NEGATIVE_INFINITY
 
-  constructor(name: string, definition: { address: Address; weight: number }, owner: TargetOwner) {
+  constructor(name: string, definition: ResolvedTarget, owner: TargetOwner) {
     this.name = name
     this.address = definition.address
     this.weight = definition.weight
+    this.zone = definition.zone
+    this.embedded = definition.embedded
     this.#owner = owner
+    this.meter = owner.isMetered ? new Meter() : undefined
     this.#monitor = new Monitor(this)
   }
 
@@ -326,6 +338,8 @@ export class Target implements MonitorOwner {
 
   #become(state: TargetState): void {
     if (this.#state === state) return
+    // Not the first time: it has to warm up again.
+    if (state === 'up' && this.#state !== 'unknown') this.upSince = this.clock.now()
     this.#state = state
     this.#owner.targetChanged(this)
   }

@@ -95,4 +95,45 @@ describe('createProxy', () => {
   it('needs an address to listen on', async () => {
     await expect(createProxy().listen()).rejects.toBeInstanceOf(ConfigError)
   })
+
+  it('want a token for a door that others reach', () => {
+    expect(() => createProxy({ admin: { host: '0.0.0.0', port: 0 } })).toThrow(/admin\.token: is missing/)
+    expect(() => createProxy({ admin: { host: '0.0.0.0', port: 0, token: 'x' } })).not.toThrow()
+    expect(() => createProxy({ admin: { host: '127.0.0.1', port: 0 } })).not.toThrow()
+  })
+
+  it('name what is wrong with the newer parts', () => {
+    const wrong = {
+      listen: [{ host: '127.0.0.1', port: 0, proxyProtocol: { trusted: ['10.0.0.0/99'] } }],
+      admin: { port: 'x' },
+      balance: { policy: 'fastest' },
+      pin: { functions: 'cart' },
+      retry: { read: true },
+      rejectWhenReadOnly: 'yes',
+      credentials: { mode: 'magic' },
+    }
+    try {
+      createProxy(wrong as unknown as Parameters<typeof createProxy>[0])
+      expect.unreachable()
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error
+      const paths = error.problems.map(({ path }) => path)
+      expect(paths).toEqual(['rejectWhenReadOnly'])
+    }
+    const { rejectWhenReadOnly: _first, ...rest } = wrong
+    try {
+      createProxy(rest as unknown as Parameters<typeof createProxy>[0])
+      expect.unreachable()
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error
+      expect(error.problems.map(({ path }) => path).toSorted()).toEqual([
+        'admin.port',
+        'balance.policy',
+        'credentials.mode',
+        'listen[0].proxyProtocol.trusted',
+        'pin.functions',
+        'retry.read',
+      ])
+    }
+  })
 })

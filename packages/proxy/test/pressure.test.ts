@@ -149,6 +149,12 @@ describe('a client that reads too slowly', () => {
     slow.transport.resumeReading()
     await slow.reply(59)
     expect(slow.received).toHaveLength(61)
+    // Fast for long enough, it shares a connection again, and what it asks for works there.
+    expect(scene.proxy.stats()).toMatchObject({ clientsBy: { pinned: 1 }, lanes: 2 })
+    await scene.clock.advance(55_000)
+    expect(scene.proxy.stats()).toMatchObject({ clientsBy: { pinned: 0 }, lanes: 1 })
+    expect((await slow.ask(pingRequest())).type).toBe(0)
+    expect(scene.proxy.stats().lanes).toBe(1)
   })
 
   it('is closed after a while without taking anything', async () => {

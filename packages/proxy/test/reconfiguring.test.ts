@@ -115,6 +115,34 @@ describe('reconfigure', () => {
     expect((await late.ask(late.auth('alice', 'other'))).type).toBe(0)
   })
 
+  it('ends clients of users whose password is another one, where that is wanted', async () => {
+    const users = { alice: hashOf('secret'), bob: hashOf('b') }
+    start()
+    await scene.clock.run(scene.proxy.reconfigure(config({ credentials: { mode: 'static', users } })))
+    const [alice, bob, guest] = [await scene.login('alice'), await scene.login('bob'), await scene.client()]
+    const changed = { mode: 'static', users: { ...users, alice: hashOf('other') }, evictChangedUsers: true } as const
+    await scene.clock.run(scene.proxy.reconfigure(config({ credentials: changed })))
+    await scene.clock.settle()
+    expect([alice.isEnded, bob.isEnded, guest.isEnded]).toEqual([true, false, false])
+    const removed = { mode: 'static', users: { alice: hashOf('other') }, evictChangedUsers: true } as const
+    await scene.clock.run(scene.proxy.reconfigure(config({ credentials: removed })))
+    await scene.clock.settle()
+    expect([bob.isEnded, guest.isEnded]).toEqual([true, false])
+  })
+
+  it('renews what a listener knows, and refuses what cannot be changed while it runs', async () => {
+    start()
+    const door = { host: '127.0.0.1', port: 3301 }
+    await scene.clock.run(scene.proxy.reconfigure(config({ listen: [door] })))
+    const trusting = { ...door, proxyProtocol: { trusted: ['10.0.0.0/8'] } }
+    expect((await scene.clock.run(scene.proxy.reconfigure(config({ listen: [trusting] })))).changes).toEqual([
+      'listen 127.0.0.1:3301',
+    ])
+    await expect(
+      scene.clock.run(scene.proxy.reconfigure(config({ listen: [trusting], admin: { port: 0 } }))),
+    ).rejects.toMatchObject({ problems: [{ path: 'admin' }] })
+  })
+
   it('changes nothing when something is wrong, and names all of it', async () => {
     start()
     await expect(scene.proxy.reconfigure(config({ rw: 'x', limits: { maxClients: -1 } }))).rejects.toMatchObject({

@@ -234,6 +234,34 @@ describe('a connection of its own', () => {
     expect(await sessionOf(one)).toBe(await sessionOf(one))
   })
 
+  it('is given to clients that call what keeps something in its session', async () => {
+    start({ pin: { functions: ['cart.*', 'login'] } })
+    const [one, two] = [await scene.login(), await scene.login()]
+    const shared = await sessionOf(two)
+    expect(await sessionOf(one)).toBe(shared)
+    for (const name of ['cart', 'logins', 'my.login']) await one.ask(callRequest(name))
+    expect(await sessionOf(one)).toBe(shared)
+    await one.ask(callRequest('cart.add'))
+    expect(await sessionOf(one)).not.toBe(shared)
+    expect(await sessionOf(two)).toBe(shared)
+    expect(scene.proxy.clients().map(({ pin }) => pin)).toEqual(['functions', undefined])
+  })
+
+  it.each([
+    ['close', true],
+    ['rebind', false],
+  ] as const)('of a user in session mode ends with the master, or moves: %s', async (onFailover, isEnded) => {
+    start({ peers: { a: {}, b: {} }, pool: { mode: { bob: 'session' }, onFailover: { bob: onFailover } } })
+    const client = await scene.login('bob')
+    await client.ask(pingRequest())
+    scene.proxy.setRw('b')
+    await scene.clock.settle()
+    expect(client.isEnded).toBe(isEnded)
+    if (isEnded) return
+    expect((await client.ask(pingRequest())).type).toBe(0)
+    expect(scene.peer('b').requestsOf(RequestType.ping)).not.toHaveLength(0)
+  })
+
   it('is refused when too many clients have one, and the client goes on', async () => {
     start({ limits: { maxPinned: 1 } })
     const [one, two] = [await scene.login(), await scene.login()]

@@ -69,7 +69,7 @@ export interface InstanceHandle {
   readonly uuid: string | undefined
   /** Sends a request to this instance and no other; on the connection of this moment, or it fails with `executed: 'no'`. */
   send(request: Request, options: SendOptions, sink: ReplySink): PendingRequest
-  /** Takes one connection of one generation, for requests that must share the server's session. */
+  /** One connection of one generation, for requests that must share the server's session. Others may share it too. */
   pin(): PinnedSession
 }
 
@@ -80,6 +80,4 @@ export interface PinnedSession {
   readonly features: ReadonlySet<number>
   /** After the loss the sink gets `ConnectionLostError` with `executed: 'no'`. */
   send(request: Request, options: SendOptions, sink: ReplySink): PendingRequest
-  /** Says that nothing of this session is needed any more. Harmless when repeated. */
-  release(): void
 }

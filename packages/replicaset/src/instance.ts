@@ -149,7 +149,9 @@ export class Instance implements InstanceHandle {
   }
 
   pin(): PinnedSession {
-    return new Session((this.#nextLine() ?? this.#lines[0])!.connection, this.#clock, () => undefined)
+    const line = (this.#nextLine() ?? this.#lines[0])!
+    if (line.session?.lost !== false) line.session = new Session(line.connection, this.#clock)
+    return line.session
   }
 
   /** A connection for what needs more than requests (streams); undefined: not connected. */
@@ -261,7 +263,7 @@ export class Instance implements InstanceHandle {
       reconnect,
       environment,
     })
-    const line: Line = { connection, pin: { generation: undefined } }
+    const line: Line = { connection, pin: { generation: undefined }, session: undefined }
     connection.on('connect', ({ generation }) => {
       line.pin = { generation }
     })
@@ -554,6 +556,8 @@ export class Instance implements InstanceHandle {
 interface Line {
   readonly connection: Connection
   pin: SessionPin
+  /** Of the generation of its last `pin()`. */
+  session: Session | undefined
 }
 
 class Ping implements ReplySink {

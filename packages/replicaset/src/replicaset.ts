@@ -47,6 +47,8 @@ export interface Replicaset {
   withdraw(attempt: Attempt): boolean
   /** Whoever gets writes now; undefined: none is known. */
   master(): InstanceHandle | undefined
+  /** Grows with each master that is found, also when it is the same again. Unchanged, with `master()` unchanged: nobody else was master meanwhile. */
+  readonly epoch: number
   /**
    * Replaces the members. Instances whose address stays keep their connections, what is known of them, and what is in flight.
    * @throws ConfigError; then nothing has changed
@@ -170,6 +172,10 @@ class LiveReplicaset implements ReplicasetHandle {
 
   withdraw(attempt: Attempt): boolean {
     return this.#dispatcher.withdraw(attempt)
+  }
+
+  get epoch(): number {
+    return this.#dispatcher.discovery.epoch
   }
 
   master(): InstanceHandle | undefined {

@@ -16,14 +16,11 @@ export class Session implements PinnedSession {
   readonly #connection: Connection
   readonly #pin: SessionPin
   readonly #clock: Clock
-  readonly #released: (session: Session) => void
-  #isReleased = false
 
-  constructor(connection: Connection, clock: Clock, released: (session: Session) => void) {
+  constructor(connection: Connection, clock: Clock) {
     this.#connection = connection
     this.#pin = { generation: isServed(connection) ? connection.generation : NO_GENERATION }
     this.#clock = clock
-    this.#released = released
   }
 
   get lost(): boolean {
@@ -36,13 +33,10 @@ export class Session implements PinnedSession {
 
   send(request: Request, options: SendOptions, sink: ReplySink): PendingRequest {
     if (this.lost) return new RefusedRequest(this.#connection.peer, sink, this.#clock)
+    const { deadline, streamId, signal } = options
+    if (streamId === undefined && signal === undefined)
+      return this.#connection.send(request, { deadline, pin: this.#pin }, sink)
     return this.#connection.send(request, { ...options, pin: this.#pin }, sink)
-  }
-
-  release(): void {
-    if (this.#isReleased) return
-    this.#isReleased = true
-    this.#released(this)
   }
 }
 

@@ -254,8 +254,6 @@ describe('pinned sessions', () => {
     expect(late.ends).toEqual([])
     await scene.clock.advance(10)
     expect([session.lost, late.ends[0]]).toMatchObject([true, { code: 'ORB_CONNECTION_LOST', executed: 'no' }])
-    session.release()
-    session.release()
   })
 
   it('of an instance that is away are lost from the start', async () => {

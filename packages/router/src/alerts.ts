@@ -23,10 +23,9 @@ export class LastingAlerts {
 
   raise(subject: string, alert: RouterAlert): void {
     const before = this.#alerts.get(subject)
-    if (before?.message === alert.message) return
     if (before === undefined && this.#alerts.size >= MOST) return
     this.#alerts.set(subject, alert)
-    this.#raised(alert)
+    if (before === undefined) this.#raised(alert)
   }
 
   clear(subject: string): void {

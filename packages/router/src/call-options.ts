@@ -21,6 +21,11 @@ export interface RouterCallOptions extends RouterWaitOptions {
   readonly prefer?: 'stable'
   /** Reads: only instances at most so many milliseconds behind the master. */
   readonly maxLagMs?: number
+  /**
+   * Writes: running it twice does no harm. It is sent again after its answer was lost, and after the function met a read-only database,
+   * as during a planned switch of the master. Default false.
+   */
+  readonly idempotent?: boolean
   /** Give values as the bytes they came in (`RawValue`), undecoded. Default false. */
   readonly raw?: boolean
 }
@@ -32,13 +37,15 @@ export function checkCallOptions(mode: CallMode, options: RouterCallOptions): vo
   if (options === NO_OPTIONS) return
   if (typeof options !== 'object' || options === null) throw wrong('Options of a call', options, 'an object')
   for (const name in options) if (!NAMES.has(name)) throw unknownOption(name, NAMES)
-  const { requestTimeout, prefer, maxLagMs, raw } = options
+  const { requestTimeout, prefer, maxLagMs, idempotent, raw } = options
   checkWait(options)
   if (requestTimeout !== undefined && !isDuration(requestTimeout))
     throw wrong('requestTimeout', requestTimeout, 'milliseconds above 0')
   if (maxLagMs !== undefined && !(typeof maxLagMs === 'number' && maxLagMs >= 0))
     throw wrong('maxLagMs', maxLagMs, 'milliseconds from 0')
   if (prefer !== undefined && prefer !== 'stable') throw wrong('prefer', prefer, "'stable'")
+  if (idempotent !== undefined && typeof idempotent !== 'boolean')
+    throw wrong('idempotent', idempotent, 'true or false')
   if (raw !== undefined && typeof raw !== 'boolean') throw wrong('raw', raw, 'true or false')
   if (mode === 'rw' && (requestTimeout ?? prefer ?? maxLagMs) !== undefined)
     throw new InvalidArgumentError('requestTimeout, prefer and maxLagMs are for reads, and this is a write')
@@ -77,6 +84,7 @@ const NAMES: ReadonlySet<string> = new Set<keyof RouterCallOptions>([
   'requestTimeout',
   'prefer',
   'maxLagMs',
+  'idempotent',
   'raw',
 ])
 const WAIT_NAMES: ReadonlySet<string> = new Set<keyof RouterWaitOptions>(['timeout', 'signal'])

@@ -8,7 +8,7 @@
  */
 import { RequestAbortedError, RequestTimeoutError } from '@orbweaver/connection'
 import type { Clock, ReplySink, SendOptions } from '@orbweaver/connection'
-import { BoxError, callRequest, decodeData, isOrbweaverError } from '@orbweaver/iproto'
+import { BoxError, callRequest, decodeData, ErrorCode, isOrbweaverError } from '@orbweaver/iproto'
 import type { DecodeOptions, Executed, OrbweaverError, Reply, Request, RequestClass } from '@orbweaver/iproto'
 import type { Attempt, CallMode, InstanceHandle } from '@orbweaver/replicaset'
 import { readStorageCall, restoreError, storageCall, VshardError } from '@orbweaver/vshard'
@@ -35,6 +35,8 @@ export interface CallOwner {
   readonly counts: CallCounts
   /** A route was wrong. */
   wrongRoute(): void
+  /** A storage named an owner that is not configured. */
+  unknownOwner(destination: string): void
 }
 
 /** Counted since the start. */
@@ -90,7 +92,8 @@ export class BucketCall implements Attempt, ReplySink {
   #waits = 0
   /** Index of the set before the last hop. */
   #cameFrom = UNKNOWN
-  #last: VshardError | undefined
+  /** What stood in the way last. */
+  #last: VshardError | BoxError | undefined
 
   constructor(
     owner: CallOwner,
@@ -119,7 +122,7 @@ export class BucketCall implements Attempt, ReplySink {
   }
 
   get idempotent(): boolean {
-    return this.#mode !== 'rw'
+    return this.#options.idempotent ?? this.#mode !== 'rw'
   }
 
   get signal(): AbortSignal | undefined {
@@ -200,6 +203,12 @@ export class BucketCall implements Attempt, ReplySink {
   }
 
   #answered(set: RoutedSet, answer: ReturnType<typeof readStorageCall>): void {
+    if (answer.kind === 'raised' && this.#mode === 'rw' && this.idempotent && isReadonly(answer.error)) {
+      // The master was switched while the function ran.
+      this.#retry(answer.error)
+      this.#wait(set)
+      return
+    }
     if (answer.kind !== 'refused') {
       const { routes } = this.#owner
       if (routes.table.lookup(this.#bucketId) !== set.index)
@@ -221,10 +230,14 @@ export class BucketCall implements Attempt, ReplySink {
       this.#fail(error)
       return
     }
-    this.#last = error as VshardError
-    this.#owner.counts.retries++
+    this.#retry(error)
     if (reaction === 'follow') this.#follow(set, error as VshardError)
     else this.#wait(set)
+  }
+
+  #retry(error: VshardError | BoxError): void {
+    this.#last = error
+    this.#owner.counts.retries++
   }
 
   /** It is on its way, or its master is not one: later it may be served, here or elsewhere. */
@@ -241,6 +254,7 @@ export class BucketCall implements Attempt, ReplySink {
     const owner = topology.find(error.destination)
     const hop = this.#hops++
     counts.hops++
+    if (owner === undefined && error.destination !== undefined) this.#owner.unknownOwner(error.destination)
     if (this.#isFromMaster(set)) {
       this.#owner.wrongRoute()
       routes.report({
@@ -342,12 +356,17 @@ export class BucketCall implements Attempt, ReplySink {
     return stop
   }
 
+  /** Whether an earlier try may have had an effect: only idempotent calls are tried again after one that did. */
+  get #soFar(): Executed {
+    return this.#last?.executed ?? 'no'
+  }
+
   /** Rejects when the time is over or the caller gave up. */
   #isOver(): boolean {
     const { signal } = this.#options
     if (signal?.aborted === true) {
       this.#fail(
-        new RequestAbortedError('The call was aborted by its caller', { cause: signal.reason, executed: 'no' }),
+        new RequestAbortedError('The call was aborted by its caller', { cause: signal.reason, executed: this.#soFar }),
       )
       return true
     }
@@ -358,8 +377,9 @@ export class BucketCall implements Attempt, ReplySink {
 
   /** The time is over. That nobody has the bucket is an answer, unless a storage said meanwhile that it is on its way. */
   #expire(notFound = this.#owner.lookup.failureOf(this.#bucketId)): void {
-    const isLooked = this.#last === undefined || REACTION[this.#last.vshardName] === 'follow'
-    if (!isLooked || notFound === undefined) this.#fail(this.#timeout('no'))
+    const isLooked =
+      this.#last === undefined || (this.#last instanceof VshardError && REACTION[this.#last.vshardName] === 'follow')
+    if (!isLooked || notFound === undefined) this.#fail(this.#timeout(this.#soFar))
     else if (this.#last === undefined) this.#fail(notFound)
     else this.#fail(new NoRouteError(this.#bucketId, notFound.answers, { cause: this.#last }))
   }
@@ -389,6 +409,12 @@ export class BucketCall implements Attempt, ReplySink {
     trace.tries = this.#tries
     traceCallEnd(trace, error)
   }
+}
+
+/** What a function raises where it cannot write. Tarantool 3 wraps it, and keeps the original as the cause. */
+function isReadonly(error: VshardError | BoxError): boolean {
+  const { cause } = error
+  return [error, cause].some((each) => each instanceof BoxError && each.boxCode === ErrorCode.readonly)
 }
 
 /** What a waiting call counts in the hold budget; its arguments are not measured. */

@@ -149,16 +149,17 @@ class Follower {
         pauseMs = FIRST_PAUSE_MS
         if (this.#isStopped) return
         this.#sweeps++
-        if (this.#isEager) continue
-        if (this.#isAllKnown()) {
-          if (this.#isOnce) return
-          missingPauseMs = FIRST_PAUSE_MS
-          await this.#wait(this.#jittered(SWEEP_INTERVAL_MS / pages))
-        } else {
-          // Buckets on their way stand on no page.
+        while (!this.#isEager && !this.#isStopped) {
+          if (this.#isAllKnown()) {
+            if (this.#isOnce) return
+            missingPauseMs = FIRST_PAUSE_MS
+            await this.#wait(this.#jittered(SWEEP_INTERVAL_MS / pages))
+            break
+          }
+          // Others are still being read, or buckets are on their way and stand on no page.
           await this.#wait(this.#jittered(missingPauseMs))
           missingPauseMs = Math.min(missingPauseMs * 2, LONGEST_MISSING_PAUSE_MS)
-          if (!this.#isAllKnown()) this.#isEager = true
+          this.#isEager ||= !this.#isAllKnown()
         }
       } catch (error) {
         this.#lastError = orbweaverErrorOf(error).message

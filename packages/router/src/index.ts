@@ -18,7 +18,8 @@ export { type StorageTopologyOptions, topologyOfStorage } from './topology-of-st
 export type { TopologySource } from './topology-source.js'
 
 // Map-reduce, holds, pages.
-export type { MapCall, MapResult } from './map/map-call.js'
+export type { MapResult } from './map/arrivals.js'
+export type { MapCall } from './map/map-call.js'
 export type { MapOptions } from './map/map-options.js'
 export type { BucketHold, HoldOptions } from './map/hold-buckets.js'
 export {

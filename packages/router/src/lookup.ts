@@ -5,7 +5,8 @@
 import type { Clock } from '@orbweaver/connection'
 import { callRequest, decodeData } from '@orbweaver/iproto'
 import type { OrbweaverError } from '@orbweaver/iproto'
-import { bucketStatCall, readBucketStat } from '@orbweaver/vshard'
+import { bucketStatCall, readBucketStat, VshardError } from '@orbweaver/vshard'
+import type { BucketStatReply } from '@orbweaver/vshard'
 import { askPage } from './bucket-pages.js'
 import { NoRouteError, RouterClosedError } from './errors.js'
 import type { RouteWorker } from './route-worker.js'
@@ -25,6 +26,7 @@ export class BucketLookup {
   readonly #routes: RouteWorker
   readonly #clock: Clock
   readonly #random: () => number
+  readonly #unknownOwner: (destination: string) => void
   readonly #searches = new Map<number, Search>()
   /** Begun in this turn. */
   #begun: Search[] = []
@@ -35,7 +37,15 @@ export class BucketLookup {
   /** Pages read for many at once so far. */
   pages = 0
 
-  constructor(topology: Topology, routes: RouteWorker, clock: Clock, random: () => number) {
+  /** @param unknownOwner - told of owners that storages name and nobody has configured */
+  constructor(
+    topology: Topology,
+    routes: RouteWorker,
+    clock: Clock,
+    random: () => number,
+    unknownOwner: (destination: string) => void,
+  ) {
+    this.#unknownOwner = unknownOwner
     this.#topology = topology
     this.#routes = routes
     this.#clock = clock
@@ -133,6 +143,8 @@ export class BucketLookup {
         idempotent: true,
       })
       const stat = readBucketStat(decodeData(reply))
+      const named = destinationIn(stat)
+      if (named !== undefined && this.#topology.find(named) === undefined) this.#unknownOwner(named)
       if (stat.kind === 'absent') search.answers.set(set.id, 'does not have it')
       else if (stat.unreadable !== undefined) search.answers.set(set.id, `has it, ${stat.bucket.status}`)
       else this.#found(search, set, sent, isReplica)
@@ -204,6 +216,12 @@ export class BucketLookup {
       this.#sleepers.add(wake)
     })
   }
+}
+
+/** Where a storage says that the bucket went. */
+function destinationIn(stat: BucketStatReply): string | undefined {
+  if (stat.kind === 'present') return stat.bucket.destination
+  return stat.error instanceof VshardError ? stat.error.destination : undefined
 }
 
 /** One bucket that is looked for, for all who want it. */

@@ -44,7 +44,7 @@ export interface ReplicasetSummary {
 }
 
 /** A replicaset, seen by its router. */
-export interface SeenSet {
+interface SeenSet {
   readonly definition: ClusterConfig['replicasets'][number]
   readonly info: ReplicasetInfo
   readonly buckets: number

@@ -163,7 +163,7 @@ function isSameSet(a: ReplicasetConfig, b: ReplicasetConfig): boolean {
 }
 
 /** Deep equality of configuration values; keys that are absent and undefined are alike. */
-export function isSame(a: unknown, b: unknown): boolean {
+function isSame(a: unknown, b: unknown): boolean {
   if (Object.is(a, b)) return true
   if (typeof a !== 'object' || typeof b !== 'object' || a === null || b === null) return false
   if (Array.isArray(a) !== Array.isArray(b)) return false

@@ -1,12 +1,10 @@
 import { RequestTimeoutError, resolveEnvironment } from '@orbweaver/connection'
 import type { Environment } from '@orbweaver/connection'
-import { ConfigError, InvalidArgumentError, shownValue } from '@orbweaver/iproto'
+import { InvalidArgumentError, shownValue } from '@orbweaver/iproto'
 import type { DecodeOptions } from '@orbweaver/iproto'
 import type { CallMode, ReplicasetHandle } from '@orbweaver/replicaset'
 import { bucketIdMpcrc32, bucketIdStrcrc32, validateClusterConfig, VshardError } from '@orbweaver/vshard'
 import type { CheckedClusterConfig, ClusterConfig, ShardingKey, Strcrc32Options } from '@orbweaver/vshard'
-import { EventEmitter } from 'eventemitter3'
-import { LastingAlerts } from './alerts.js'
 import { bootstrapCluster, syncCluster } from './bootstrap.js'
 import type { AllSetsRun } from './bootstrap.js'
 import { modeOf } from './call-kind.js'
@@ -15,25 +13,27 @@ import { BucketCall } from './call.js'
 import type { CallCounts, CallOwner } from './call.js'
 import { checkCallOptions, checkWait, checkWaitOptions, NO_OPTIONS } from './call-options.js'
 import type { RouterCallOptions, RouterWaitOptions } from './call-options.js'
-import { log, publishRoutes, traceMap } from './diagnostics.js'
 import type { MapTrace } from './diagnostics.js'
 import { Discovery } from './discovery.js'
 import type { DiscoveryMode } from './discovery.js'
 import { RouterClosedError } from './errors.js'
-import type { RoutesChange, RouterEvents } from './events.js'
+import type { RouterEvents } from './events.js'
 import { BucketLookup } from './lookup.js'
 import { checkMany, runMany } from './many-calls.js'
 import type { ManyCall, ManyOutcome } from './many-calls.js'
 import { holdBuckets, holdDeadline } from './map/hold-buckets.js'
 import type { BucketHold, HoldOptions } from './map/hold-buckets.js'
+import { MapArguments } from './map/map-arguments.js'
 import { startMap } from './map/map-call.js'
-import type { MapCall, MapResult } from './map/map-call.js'
-import { bucketsOf, checkMapOptions, mapTimeoutOf } from './map/map-options.js'
+import type { MapCall } from './map/map-call.js'
+import { bucketsOf, checkMapOptions, mapTimeoutOf, NO_MAP_OPTIONS } from './map/map-options.js'
 import type { MapOptions } from './map/map-options.js'
 import type { MapOwner, RefRun } from './map/map-owner.js'
-import { mapReplicas } from './map/map-replicas.js'
-import { mapReduce } from './map/map-run.js'
-import type { MapRun } from './map/map-run.js'
+import { MapReduce } from './map/map-reduce.js'
+import type { MapRun } from './map/map-reduce.js'
+import { MapOnReplicas } from './map/map-replicas.js'
+import { MasterWatch } from './map/master-watch.js'
+import { TimeSweep } from './map/time-sweep.js'
 import { selectPages } from './pages/select-pages.js'
 import type { RowPage, SelectPagesOptions } from './pages/select-pages.js'
 import { RefIds } from './ref-ids.js'
@@ -44,16 +44,15 @@ import { availabilityOf, describeRouter } from './router-info.js'
 import type { RouterInfo } from './router-info.js'
 import { validateOptions } from './router-options.js'
 import type { RouterOptions } from './router-options.js'
+import { RouterVoice } from './router-voice.js'
 import { Topology } from './topology.js'
-import type { RoutedSet, TopologyChange } from './topology.js'
-import { TopologyReader } from './topology-source.js'
+import type { RoutedSet } from './topology.js'
+import { TopologyKeeper } from './topology-keeper.js'
 import { WrongRoutes } from './wrong-routes.js'
 
 const DEFAULT_TIMEOUT_MS = 10_000
 const DEFAULT_TOPOLOGY_INTERVAL_MS = 60_000
 const READY_POLL_MS = 5
-/** Calls in flight to a replicaset that was removed may take so long. */
-const DRAIN_TIMEOUT_MS = 10_000
 
 /** The parts of a router put together; each of them does its own. */
 export class VshardRouter implements Router, CallOwner, MapOwner {
@@ -64,40 +63,38 @@ export class VshardRouter implements Router, CallOwner, MapOwner {
   readonly routes: RouteWorker
   readonly lookup: BucketLookup
   readonly counts: CallCounts = { calls: 0, retries: 0, hops: 0 }
+  readonly masterWatch: MasterWatch
+  readonly mapTimes: TimeSweep
   readonly #options: RouterOptions
   readonly #discovery: Discovery
-  readonly #reader: TopologyReader | undefined
   readonly #refIds: RefIds
-  readonly #emitter = new EventEmitter<RouterEvents>()
-  readonly #alerts = new LastingAlerts((alert) => {
-    log('warn', this.name, 'alert', () => ({ ...alert }))
-    this.#tell(() => this.#emitter.emit('alert', alert))
-  })
+  readonly #voice: RouterVoice
+  readonly #keeper: TopologyKeeper
   readonly #wrongRoutes = new WrongRoutes()
-  /** Replicasets that were removed and still answer calls. */
-  readonly #draining = new Map<ReplicasetHandle, Promise<void>>()
   readonly #readyWaiters = new Set<() => void>()
-  #config: CheckedClusterConfig
   #isEnabled = true
   #closing: Promise<void> | undefined
 
   constructor(options: RouterOptions) {
     validateOptions(options)
     const environment = resolveEnvironment(options.environment)
-    this.#config = validateClusterConfig(options.config)
+    const config = validateClusterConfig(options.config)
     this.#options = options
     this.name = options.name ?? 'router'
     this.clock = environment.clock
     this.random = environment.random
-    this.topology = new Topology(this.#config, environment, options.replicasets)
-    this.routes = new RouteWorker(this.#config.bucketCount, this.clock, {
+    this.#voice = new RouterVoice(this.name)
+    this.topology = new Topology(config, environment, options.replicasets)
+    this.routes = new RouteWorker(config.bucketCount, this.clock, {
       changed: (changes) => this.#routesChanged(changes),
       isSet: (index) => this.topology.at(index) !== undefined,
-      unknownOwner: (destination) => this.#unknownOwner(destination),
+      unknownOwner: (destination) => this.unknownOwner(destination),
       flapping: (bucketId, owners) => this.#flapping(bucketId, owners),
       badBucket: () => undefined,
     })
-    this.lookup = new BucketLookup(this.topology, this.routes, this.clock, this.random)
+    this.lookup = new BucketLookup(this.topology, this.routes, this.clock, this.random, (destination) =>
+      this.unknownOwner(destination),
+    )
     this.#discovery = new Discovery(
       {
         topology: this.topology,
@@ -106,38 +103,44 @@ export class VshardRouter implements Router, CallOwner, MapOwner {
         random: this.random,
         miscounted: (set, bucketId) => this.#miscounted(set, bucketId),
       },
-      options.discoveryMode ?? this.#config.discoveryMode,
+      options.discoveryMode ?? config.discoveryMode,
     )
+    this.masterWatch = new MasterWatch(this.topology)
+    this.mapTimes = new TimeSweep(this.clock)
+    this.#keeper = new TopologyKeeper(config, {
+      topology: this.topology,
+      routes: this.routes,
+      lookup: this.lookup,
+      discovery: this.#discovery,
+      voice: this.#voice,
+      followsDiscoveryMode: options.discoveryMode === undefined,
+    })
     this.#refIds = new RefIds(this.random)
     this.#discovery.start()
-    if (options.topology !== undefined) {
-      this.#reader = new TopologyReader(options.topology, {
+    if (options.topology !== undefined)
+      this.#keeper.follow(options.topology, {
         clock: this.clock,
         random: this.random,
         intervalMs: options.topologyIntervalMs ?? DEFAULT_TOPOLOGY_INTERVAL_MS,
-        apply: (config) => this.reconfigure(config),
-        outcome: (error) => this.#topologyRead(error),
       })
-      this.#reader.start()
-    }
   }
 
   get config(): CheckedClusterConfig {
-    return this.#config
+    return this.#keeper.config
   }
 
   // ---- keys ---------------------------------------------------------------------------------------------------------
 
   bucketId(key: ShardingKey): number {
-    return bucketIdMpcrc32(key, this.#config.bucketCount)
+    return bucketIdMpcrc32(key, this.routes.table.bucketCount)
   }
 
   bucketIdMpcrc32(key: ShardingKey): number {
-    return bucketIdMpcrc32(key, this.#config.bucketCount)
+    return bucketIdMpcrc32(key, this.routes.table.bucketCount)
   }
 
   bucketIdStrcrc32(key: ShardingKey, options?: Strcrc32Options): number {
-    return bucketIdStrcrc32(key, this.#config.bucketCount, options)
+    return bucketIdStrcrc32(key, this.routes.table.bucketCount, options)
   }
 
   // ---- calls --------------------------------------------------------------------------------------------------------
@@ -252,11 +255,11 @@ export class VshardRouter implements Router, CallOwner, MapOwner {
     if (this.#wrongRoutes.note(this.counts.calls, this.clock.now())) this.#discovery.hurry()
   }
 
-  mapCallrw<T extends unknown[]>(name: string, args: readonly unknown[] = [], options: MapOptions = {}): MapCall<T> {
+  mapCallrw<T extends unknown[]>(name: string, args?: readonly unknown[], options?: MapOptions): MapCall<T> {
     return this.#map('mapCallrw', name, args, options)
   }
 
-  mapCallro<T extends unknown[]>(name: string, args: readonly unknown[] = [], options: MapOptions = {}): MapCall<T> {
+  mapCallro<T extends unknown[]>(name: string, args?: readonly unknown[], options?: MapOptions): MapCall<T> {
     return this.#map('mapCallro', name, args, options)
   }
 
@@ -265,7 +268,7 @@ export class VshardRouter implements Router, CallOwner, MapOwner {
     const { expire = Infinity } = options
     if (typeof expire !== 'number' || !(expire > 0))
       throw new InvalidArgumentError(`expire is ${String(expire)}, expected milliseconds above 0, or Infinity`)
-    const run = this.#refRun(options, 0)
+    const run = this.#refRun(options)
     return holdBuckets(this, { ...run, deadline: holdDeadline(run.refDeadline) }, expire)
   }
 
@@ -275,42 +278,45 @@ export class VshardRouter implements Router, CallOwner, MapOwner {
   ): AsyncGenerator<RowPage<T>, void> {
     return selectPages<T>(this, space, options, () => {
       this.#assertOpen()
-      return this.#refRun(options, 0)
+      return this.#refRun(options)
     })
   }
 
   #map<T extends unknown[]>(
     kind: MapTrace['kind'],
     name: string,
-    args: readonly unknown[],
-    options: MapOptions,
+    args: readonly unknown[] = NO_ARGS,
+    options: MapOptions = NO_MAP_OPTIONS,
   ): MapCall<T> {
-    return startMap<T>(async (arrived, left) => {
+    return startMap<T>(this.name, kind, name, (arrivals, resolve, reject) => {
       this.#assertOpen()
       assertName(name)
       checkMapOptions(options)
+      checkWait(options)
       const buckets = bucketsOf(options)
-      for (const bucketId of buckets ?? []) this.#assertBucket(bucketId)
+      if (buckets !== undefined) for (const bucketId of buckets) this.#assertBucket(bucketId)
+      const timeoutMs = this.#timeoutOf(options)
+      const started = this.clock.now()
       const run: MapRun = {
-        ...this.#refRun(options, mapTimeoutOf(options, this.#timeoutOf(options))),
-        signal: options.signal === undefined ? left : AbortSignal.any([options.signal, left]),
+        started,
+        refDeadline: started + timeoutMs - mapTimeoutOf(options, timeoutMs),
+        deadline: started + timeoutMs,
+        signal: options.signal,
         functionName: name,
-        args,
+        args: new MapArguments(args, options.bucketArgs),
         isRaw: options.raw === true,
         buckets,
-        bucketArgs: options.bucketArgs,
-        arrived: arrived as MapRun['arrived'],
       }
-      const reduce = kind === 'mapCallrw' ? mapReduce : mapReplicas
-      return (await traceMap(this.name, kind, name, () => reduce(this, run))) as MapResult<T>
+      const Kind = kind === 'mapCallrw' ? MapReduce : MapOnReplicas
+      return new Kind(this, run, arrivals, resolve, reject).start()
     })
   }
 
-  #refRun(options: RouterWaitOptions, mapTimeoutMs: number): RefRun {
+  #refRun(options: RouterWaitOptions): RefRun {
     checkWait(options)
     const started = this.clock.now()
     const deadline = started + this.#timeoutOf(options)
-    return { started, refDeadline: deadline - mapTimeoutMs, deadline, signal: options.signal }
+    return { started, refDeadline: deadline, deadline, signal: options.signal }
   }
 
   get decode(): DecodeOptions | undefined {
@@ -318,7 +324,7 @@ export class VshardRouter implements Router, CallOwner, MapOwner {
   }
 
   get shardIndex(): string | number {
-    return this.#config.shardIndex
+    return this.config.shardIndex
   }
 
   get isClosed(): boolean {
@@ -348,7 +354,7 @@ export class VshardRouter implements Router, CallOwner, MapOwner {
     this.#assertOpen()
     checkWaitOptions(options)
     const deadline = this.clock.now() + this.#timeoutOf(options)
-    const { bucketCount } = this.#config
+    const { bucketCount } = this.routes.table
     while (this.routes.table.known < bucketCount) {
       options.signal?.throwIfAborted()
       this.#assertOpen()
@@ -415,7 +421,7 @@ export class VshardRouter implements Router, CallOwner, MapOwner {
     const { ifNotBootstrapped = false, ...wait } = options
     checkWaitOptions(wait)
     const run = this.#allSets(wait, this.#timeoutOf(wait))
-    const isMade = await bootstrapCluster(run, this.#config.bucketCount, ifNotBootstrapped)
+    const isMade = await bootstrapCluster(run, this.routes.table.bucketCount, ifNotBootstrapped)
     this.#discovery.hurry()
     return isMade
   }
@@ -423,7 +429,7 @@ export class VshardRouter implements Router, CallOwner, MapOwner {
   async sync(options: RouterWaitOptions = NO_OPTIONS): Promise<void> {
     this.#assertOpen()
     checkWaitOptions(options)
-    await syncCluster(this.#allSets(options, options.timeout ?? this.#config.syncTimeoutMs))
+    await syncCluster(this.#allSets(options, options.timeout ?? this.config.syncTimeoutMs))
   }
 
   #allSets({ signal }: RouterWaitOptions, timeoutMs: number): AllSetsRun {
@@ -434,103 +440,29 @@ export class VshardRouter implements Router, CallOwner, MapOwner {
 
   reconfigure(config: ClusterConfig): void {
     if (this.isClosed) throw new RouterClosedError()
-    const checked = validateClusterConfig(config)
-    const fixed = (['bucketCount', 'shardIndex'] as const).filter((name) => checked[name] !== this.#config[name])
-    if (fixed.length > 0)
-      throw new ConfigError(
-        fixed.map((path) => ({
-          path,
-          message: `is ${shownValue(checked[path])} and was ${shownValue(this.#config[path])}; it cannot change while the router runs`,
-        })),
-        { subject: 'cluster configuration' },
-      )
-    const change = this.topology.apply(checked)
-    const { discoveryMode } = this.#config
-    this.#config = checked
-    this.#retarget(change)
-    if (this.#options.discoveryMode === undefined && checked.discoveryMode !== discoveryMode)
-      this.#discovery.setMode(checked.discoveryMode)
+    this.#keeper.apply(config)
   }
 
-  /** In this order: no route leads to what is gone, then it may end; whoever waits looks again. */
-  #retarget(change: TopologyChange): void {
-    const { generation } = this.routes.table
-    const gone = change.removed.filter(({ index }) => this.topology.at(index) === undefined)
-    const indexOf = (id: string): number | undefined => this.topology.find(id)?.index
-    const unresolved = this.routes.retarget(new Set(gone.map(({ index }) => index)), indexOf)
-    for (const [destination, buckets] of unresolved)
-      this.#raiseUnknownOwner(destination, `${buckets} of its buckets are wanted`)
-    for (const { id, index } of this.topology.sets) {
-      this.#alerts.clear(`owner ${id}`)
-      if (gone.some((set) => set.index === index)) this.#alerts.clear(`count ${index}`)
-    }
-    const isOther = change.added.length + change.changed.length + change.removed.length > 0
-    if (!isOther && this.routes.table.generation === generation) return
-    this.lookup.topologyChanged()
-    if (!isOther) return
-    for (const { replicaset } of change.removed) this.#drain(replicaset)
-    this.#discovery.topologyChanged()
-    const idsOf = (sets: readonly RoutedSet[]): string[] => sets.map(({ id }) => id)
-    const { version } = this.topology
-    const event = {
-      router: this.name,
-      version,
-      added: idsOf(change.added),
-      removed: idsOf(change.removed),
-      changed: idsOf(change.changed),
-    }
-    log('info', this.name, 'topology', () => ({ ...event }))
-    this.#tell(() => this.#emitter.emit('topology', event))
-  }
-
-  #drain(replicaset: ReplicasetHandle): void {
-    const closing = replicaset.close({ timeout: DRAIN_TIMEOUT_MS }).finally(() => this.#draining.delete(replicaset))
-    this.#draining.set(replicaset, closing)
-  }
-
-  #topologyRead(error: unknown): void {
-    if (error === undefined) {
-      this.#alerts.clear('topology')
-      return
-    }
-    const reason = error instanceof Error ? error.message : 'it was refused without an error'
-    this.#alerts.raise('topology', {
-      name: 'INVALID_CFG',
-      message: `The topology cannot be read, the last one stays: ${reason}`,
-    })
-  }
-
-  #unknownOwner(destination: string): void {
-    if (this.#reader === undefined) this.#raiseUnknownOwner(destination, 'the router has no source to ask')
-    else this.#reader.want()
-  }
-
-  #raiseUnknownOwner(destination: string, what: string): void {
-    this.#alerts.raise(`owner ${destination}`, {
-      name: 'NO_SUCH_REPLICASET',
-      message: `Storages name replicaset ${destination}, which is not configured: ${what}`,
-      replicaset: destination,
-    })
+  unknownOwner(destination: string): void {
+    this.#keeper.unknownOwner(destination)
   }
 
   #flapping(bucketId: number, owners: readonly number[]): void {
     const ids = owners.map((index) => this.topology.at(index)?.id ?? 'nobody')
-    log('warn', this.name, 'flapping bucket', () => ({ bucketId, replicasets: ids }))
     const message = `Bucket ${bucketId} changes its owner all the time, between ${ids.join(' and ')}: do both have it?`
-    this.#tell(() => this.#emitter.emit('alert', { name: 'FLAPPING_BUCKET', message }))
+    this.#voice.alert({ name: 'FLAPPING_BUCKET', message })
     this.#discovery.hurry()
   }
 
   #miscounted(set: RoutedSet, bucketId: number | undefined): void {
     const subject = `count ${set.index}`
     if (bucketId === undefined) {
-      this.#alerts.clear(subject)
+      this.#voice.alerts.clear(subject)
       return
     }
-    const { bucketCount } = this.#config
-    this.#alerts.raise(subject, {
+    this.#voice.alerts.raise(subject, {
       name: 'INVALID_CFG',
-      message: `Replicaset ${set.id} lists bucket ${bucketId}, and this cluster has ${bucketCount}: its pages are not used`,
+      message: `Replicaset ${set.id} lists bucket ${bucketId}, and this cluster has ${this.routes.table.bucketCount}: its pages are not used`,
       replicaset: set.id,
     })
   }
@@ -550,7 +482,7 @@ export class VshardRouter implements Router, CallOwner, MapOwner {
     return describeRouter({
       name: this.name,
       isEnabled: this.#isEnabled && !this.isClosed,
-      identification: this.#config.identification,
+      identification: this.config.identification,
       bucketCount: table.bucketCount,
       known: table.known,
       topologyVersion: this.topology.version,
@@ -560,7 +492,7 @@ export class VshardRouter implements Router, CallOwner, MapOwner {
         buckets: table.countOf(set.index),
         discovery: this.#discovery.stateOf(set),
       })),
-      alerts: this.#alerts.all,
+      alerts: this.#voice.alerts.all,
     })
   }
 
@@ -577,17 +509,17 @@ export class VshardRouter implements Router, CallOwner, MapOwner {
   }
 
   on<E extends keyof RouterEvents>(event: E, listener: RouterEvents[E]): this {
-    this.#emitter.on(event, listener as never)
+    this.#voice.on(event, listener)
     return this
   }
 
   once<E extends keyof RouterEvents>(event: E, listener: RouterEvents[E]): this {
-    this.#emitter.once(event, listener as never)
+    this.#voice.once(event, listener)
     return this
   }
 
   off<E extends keyof RouterEvents>(event: E, listener: RouterEvents[E]): this {
-    this.#emitter.off(event, listener as never)
+    this.#voice.off(event, listener)
     return this
   }
 
@@ -603,32 +535,19 @@ export class VshardRouter implements Router, CallOwner, MapOwner {
   // ---- inside -------------------------------------------------------------------------------------------------------
 
   async #close(options: { readonly timeout?: number }): Promise<void> {
-    this.#reader?.stop()
+    this.#keeper.stop()
     this.#discovery.stop()
     this.#wakeReady()
     this.lookup.close()
-    for (const replicaset of this.#draining.keys()) replicaset.destroy()
-    await Promise.all([...this.#draining.values(), ...this.topology.sets.map((set) => set.replicaset.close(options))])
-    this.#tell(() => this.#emitter.emit('close'))
+    this.mapTimes.close()
+    await Promise.all([this.#keeper.drained(), ...this.topology.sets.map((set) => set.replicaset.close(options))])
+    this.#voice.closed()
   }
 
   #routesChanged(changes: number): void {
     this.#wakeReady()
-    const { table } = this.routes
-    const change: RoutesChange = { router: this.name, generation: table.generation, changes, known: table.known }
-    publishRoutes(change)
-    if (this.#emitter.listenerCount('routes') > 0) this.#tell(() => this.#emitter.emit('routes', change))
-  }
-
-  /** Listeners run when the change is complete, and what they throw changes nothing. */
-  #tell(tell: () => void): void {
-    queueMicrotask(() => {
-      try {
-        tell()
-      } catch (error) {
-        log('error', this.name, 'listener failed', () => ({ error }))
-      }
-    })
+    const { generation, known } = this.routes.table
+    this.#voice.routes({ generation, changes, known })
   }
 
   #wakeReady(): void {

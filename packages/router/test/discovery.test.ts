@@ -18,14 +18,17 @@ function spread(sets: number, bucketCount: number): void {
 }
 
 describe('discovery', () => {
-  it.each([1, 2, 10])('learns 30,000 buckets of %d replicasets in pages of a thousand, without a pause', async (sets) => {
-    spread(sets, 30_000)
-    cluster.latencyMs = 1
-    const router = cluster.router({ discoveryMode: 'on' })
-    await cluster.clock.run(router.ready())
-    expect(cluster.clock.now()).toBeLessThan(50 + 20 + (30_000 / sets / 1_000 + 1) * 2)
-    expect(pages()).toBeLessThanOrEqual(30 + sets)
-  })
+  it.each([1, 2, 10])(
+    'learns 30,000 buckets of %d replicasets in pages of a thousand, without a pause',
+    async (sets) => {
+      spread(sets, 30_000)
+      cluster.latencyMs = 1
+      const router = cluster.router({ discoveryMode: 'on' })
+      await cluster.clock.run(router.ready())
+      expect(cluster.clock.now()).toBeLessThan(50 + 20 + (30_000 / sets / 1_000 + 1) * 2)
+      expect(pages()).toBeLessThanOrEqual(30 + sets)
+    },
+  )
 
   it('reads on gently when everything is known: one sweep in ten minutes, spread over them', async () => {
     spread(2, 10_000)
@@ -92,7 +95,8 @@ describe('discovery', () => {
       const router = cluster.router({ discoveryMode: 'off' })
       await cluster.clock.advance(200)
       let isHeld = true
-      cluster.answer = ({ call, who }) => (call === 'buckets_discovery' && who === late && isHeld ? new Raised(32, 'later') : undefined)
+      cluster.answer = ({ call, who }) =>
+        call === 'buckets_discovery' && who === late && isHeld ? new Raised(32, 'later') : undefined
       router.setDiscoveryMode('once')
       await cluster.clock.advance(100)
       isHeld = false
@@ -112,13 +116,40 @@ describe('discovery', () => {
     expect(router.info().known).toBe(1_000)
     expect(await cluster.clock.run(router.callrw(5, 'who'))).toEqual(['s0x'])
     const startMs = cluster.clock.now()
-    const error = (await cluster.clock.run(failure(router.callrw(1_500, 'who', [], { timeout: 3_000 })))) as NoRouteError
+    const error = (await cluster.clock.run(
+      failure(router.callrw(1_500, 'who', [], { timeout: 3_000 })),
+    )) as NoRouteError
     expect(cluster.clock.now() - startMs).toBe(3_000)
     expect(error.message).toMatch(/s0: does not have it; s1: .*; s2: /)
     cluster.restart('s1x')
     cluster.answer = () => undefined
     await cluster.clock.run(router.ready({ timeout: 60_000 }))
     expect(await cluster.clock.run(router.callrw(1_500, 'who'))).toEqual(['s1x'])
+  })
+
+  it('spoils nothing by one bad replicaset: one is down, one has only a replica, and all of it heals', async () => {
+    cluster = new FakeCluster({ a: ['a1', 'a2'], b: ['b1', 'b2'], c: ['c1', 'c2'] }, 30)
+    for (const [i, set] of ['a', 'b', 'c'].entries()) cluster.put(set, i * 10 + 1, i * 10 + 10, 'active')
+    for (const name of ['b1', 'b2', 'c1']) cluster.stop(name)
+    const router = cluster.router({ discoveryMode: 'on' })
+    await cluster.clock.advance(500)
+    const run = <T>(work: Promise<T>): Promise<T> => cluster.clock.run(work)
+    expect(await run(router.callrw(1, 'who'))).toEqual(['a1'])
+    expect(await run(router.callro(21, 'who'))).toEqual(['c2'])
+    const [dead, readOnly] = [
+      router.callrw(11, 'who', [], { timeout: 500 }),
+      router.callrw(21, 'who', [], { timeout: 500 }),
+    ]
+    const errors = (await run(Promise.all([failure(dead), failure(readOnly)]))) as Error[]
+    expect(errors[0]!.message).toMatch(/\bb\b/)
+    expect(errors[1]!.message).toMatch(/\bc\b/)
+    for (const name of ['b1', 'b2', 'c1']) cluster.restart(name)
+    for (const [bucketId, name] of [
+      [11, 'b1'],
+      [21, 'c1'],
+    ] as const)
+      expect(await run(router.callrw(bucketId, 'who'))).toEqual([name])
+    await run(router.ready({ timeout: 30_000 }))
   })
 
   it('does not listen to a storage that was set up for another number of buckets, and says which', async () => {

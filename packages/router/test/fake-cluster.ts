@@ -57,7 +57,11 @@ export class FakeCluster {
   #random = 1
 
   /** @param sets - instances by the id of their replicaset; the first one is the master */
-  constructor(sets: Readonly<Record<string, readonly string[]>>, bucketCount: number, config: Partial<ClusterConfig> = {}) {
+  constructor(
+    sets: Readonly<Record<string, readonly string[]>>,
+    bucketCount: number,
+    config: Partial<ClusterConfig> = {},
+  ) {
     this.config = {
       bucketCount,
       identification: 'name',
@@ -147,7 +151,8 @@ export class FakeCluster {
 
   /** Times the storages were asked, by function. */
   count(call: string, who?: string): number {
-    return this.seen.filter((seen) => seen.call === call && (who === undefined || seen.who === who || seen.set === who)).length
+    return this.seen.filter((seen) => seen.call === call && (who === undefined || seen.who === who || seen.set === who))
+      .length
   }
 
   async close(): Promise<void> {
@@ -187,16 +192,23 @@ export class FakeCluster {
   #serve(who: string, request: PeerRequest): void {
     const call = request.body.requireText(Key.functionName)
     const args = request.body.array(Key.tuple) ?? []
-    const isMaster = (this.peers.get(who)!.values.get('box.status') as { is_ro: boolean }).is_ro === false
+    const isMaster = !(this.peers.get(who)!.values.get('box.status') as { is_ro: boolean }).is_ro
     if (call === 'vshard.storage._call' && args[0] === 'info') {
       request.reply([{ is_master: isMaster, name: who }])
       return
     }
-    const seen: Seen = { who, set: this.#setOf.get(who)!, call: call.replace('vshard.storage.', ''), args, atMs: this.clock.now() }
+    const seen: Seen = {
+      who,
+      set: this.#setOf.get(who)!,
+      call: call.replace('vshard.storage.', ''),
+      args,
+      atMs: this.clock.now(),
+    }
     this.seen.push(seen)
     const answer = this.answer(seen) ?? this.#own(seen, isMaster)
     if (answer === SILENT || answer === undefined) return
-    const send = (): void => (answer instanceof Raised ? request.error(answer.code, answer.message) : request.reply(answer))
+    const send = (): void =>
+      answer instanceof Raised ? request.error(answer.code, answer.message) : request.reply(answer)
     if (this.latencyMs === 0) send()
     else this.clock.schedule(this.latencyMs, send)
   }

@@ -204,6 +204,13 @@ describe('RouteWorker', () => {
     expect([worker.table.lookup(BUCKET), worker.stats.flapping]).toEqual([A, 0])
   })
 
+  it('takes a few MiB for a million buckets', () => {
+    const before = process.memoryUsage().arrayBuffers
+    const { worker } = start(1_000_000)
+    expect(worker.table.bucketCount).toBe(1_000_000)
+    expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(8 * 2 ** 20)
+  })
+
   it('never makes a route of an owner that is no replicaset any more', async () => {
     const { clock, worker, sets } = start()
     worker.report({ kind: 'owned', bucketId: BUCKET, sent: worker.tick(), owner: B })

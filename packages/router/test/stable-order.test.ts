@@ -2,7 +2,10 @@ import { expect, it } from 'vitest'
 import { stableRank } from '../src/stable-order.js'
 
 const NAMES = ['a', 'b', 'c']
-const definition = (names: readonly string[]) => ({ id: 's', instances: names.map((id) => ({ id, uri: `${id}:3301` })) })
+const definition = (names: readonly string[]) => ({
+  id: 's',
+  instances: names.map((id) => ({ id, uri: `${id}:3301` })),
+})
 
 function choose(bucketId: number, names: readonly string[]): string {
   const rank = stableRank(bucketId, definition(names))
@@ -15,7 +18,7 @@ it('every client chooses the same instance for each of 30,000 buckets, in whiche
   for (let bucketId = 1; bucketId <= 30_000; bucketId++) {
     const chosen = new Set(orders.map((names) => choose(bucketId, names)))
     expect(chosen.size).toBe(1)
-    const [name] = chosen as Set<string>
+    const [name] = chosen
     shares.set(name!, (shares.get(name!) ?? 0) + 1)
   }
   for (const name of NAMES) expect(Math.abs(shares.get(name)! - 10_000)).toBeLessThan(500)

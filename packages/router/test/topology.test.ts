@@ -43,6 +43,17 @@ describe('another configuration', () => {
     expect(events).toEqual([{ router: 'router', version: 1, added: [], removed: ['a'], changed: [] }])
   })
 
+  it('has all the others read again at once', async () => {
+    const router = await start({ discoveryMode: 'on' })
+    await cluster.clock.advance(1_000)
+    cluster.seen.length = 0
+    cluster.move(11, 'b', 'a')
+    router.reconfigure(withSets({ ...setOf('a'), weight: 2 }, setOf('b')))
+    await cluster.clock.advance(100)
+    expect([cluster.count('buckets_discovery', 'a'), cluster.count('buckets_discovery', 'b')]).toEqual([1, 1])
+    expect(router.locate(11)).toBe('a')
+  })
+
   it('without a replicaset that has calls in flight lets them finish', async () => {
     const router = await start()
     cluster.latencyMs = 200
@@ -201,11 +212,14 @@ describe('a source of configurations', () => {
     cluster.putOn('c1', 1, 1, 'active')
     const before = source.reads
     const calls = Array.from({ length: 50 }, () => router.callrw(1, 'who', [], { timeout: 5_000 }))
-    cluster.clock.schedule(300, () => {
+    const startMs = cluster.clock.now()
+    cluster.clock.schedule(1_000, () => {
       source.config = withSets(setOf('a'), setOf('b'), third)
       source.changed()
     })
     for (const values of await run(Promise.all(calls))) expect(values).toEqual(['c1'])
+    // At once: searches that pause do not sleep on.
+    expect(cluster.clock.now() - startMs).toBeLessThan(1_100)
     expect(source.reads - before).toBeLessThanOrEqual(2)
     expect(router.locate(1)).toBe('c')
     expect(router.info().alerts).toEqual([])
@@ -221,6 +235,20 @@ describe('a source of configurations', () => {
     expect(error).toMatchObject({ code: 'ORB_NO_ROUTE', executed: 'no', cause: { vshardName: 'WRONG_BUCKET' } })
     expect(alerts).toEqual(['NO_SUCH_REPLICASET'])
     expect(source.reads - before).toBeLessThanOrEqual(4)
+  })
+
+  it('is not asked more often than every two seconds, however many calls find the unknown owner', async () => {
+    const { router, source } = await startWith()
+    cluster.put('a', 1, 10, 'sent', 'c')
+    const before = source.reads
+    const calls: Promise<unknown>[] = []
+    for (let i = 0; i < 100; i++) {
+      calls.push(failure(router.callrw(1 + (i % 10), 'who', [], { timeout: 300 })))
+      await cluster.clock.advance(100)
+    }
+    await run(Promise.all(calls))
+    expect(source.reads - before).toBeGreaterThanOrEqual(4)
+    expect(source.reads - before).toBeLessThanOrEqual(6)
   })
 
   it('that fails leaves the last good configuration in place, and an alert says so until it is back', async () => {

@@ -9,8 +9,15 @@ interface User {
 const getUser = storedFunction<(id: number, deep?: boolean) => [user?: User]>('user.get')
 const count = storedFunction<() => [count: number]>('count')
 
+/** What a proxy asks of whoever knows where buckets are. */
+interface BucketLocator {
+  locate(bucketId: number): string | undefined
+  report(fact: { bucketId: number; from: string; destination: string | undefined }): void
+}
+
 /** Compiled, never run. */
 async function calls(router: Router): Promise<void> {
+  expectTypeOf(router).toExtend<BucketLocator>()
   expectTypeOf(await router.callro(1, getUser, [7])).toEqualTypeOf<[user?: User]>()
   expectTypeOf(await router.callrw(1, getUser, [7, true], { timeout: 5 })).toEqualTypeOf<[user?: User]>()
   expectTypeOf(await router.callbre(1, count)).toEqualTypeOf<[count: number]>()

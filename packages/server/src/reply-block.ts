@@ -6,8 +6,7 @@ export class ReplyBlock {
   #block: Buffer = NO_BYTES
   /** The same memory, to be written four bytes at a time. */
   #view: DataView = NO_VIEW
-  /** Start of what was not moved on yet, and end of what was copied. */
-  #from = 0
+  /** End of what was copied. */
   #at = 0
   /** The first frame lies where it was received until another one comes. */
   #first: Buffer | undefined
@@ -21,7 +20,7 @@ export class ReplyBlock {
       outgoing.push(bytes.subarray(start, end))
       return
     }
-    if (this.#first === undefined && this.#at === this.#from) {
+    if (this.#first === undefined && this.#at === 0) {
       this.#first = bytes
       this.#firstStart = start
       this.#firstEnd = end
@@ -40,19 +39,19 @@ export class ReplyBlock {
     if (this.#first !== undefined) {
       outgoing.push(this.#first.subarray(this.#firstStart, this.#firstEnd))
       this.#first = undefined
-    } else if (this.#at > this.#from) {
-      outgoing.push(this.#block.subarray(this.#from, this.#at))
+    } else if (this.#at > 0) {
+      outgoing.push(this.#block.subarray(0, this.#at))
     }
     this.#block = NO_BYTES
     this.#view = NO_VIEW
-    this.#from = this.#at = 0
+    this.#at = 0
   }
 
   drop(): void {
     this.#first = undefined
     this.#block = NO_BYTES
     this.#view = NO_VIEW
-    this.#from = this.#at = 0
+    this.#at = 0
   }
 
   #copy(bytes: Buffer, start: number, end: number, outgoing: Uint8Array[]): void {
@@ -72,13 +71,17 @@ export class ReplyBlock {
     this.#at += size
   }
 
+  /** A larger block with what is here already: one chunk is written faster than two. A full one of the largest goes as it is. */
   #nextBlock(size: number, outgoing: Uint8Array[]): void {
-    const isFirst = this.#block.length === 0
-    if (!isFirst) outgoing.push(this.#block.subarray(this.#from, this.#at))
-    const block = Buffer.allocUnsafeSlow(Math.max(size, isFirst ? FIRST_BLOCK_BYTES : BLOCK_BYTES))
+    const old = this.#block
+    const used = this.#at
+    const isFull = used + size > BLOCK_BYTES
+    if (isFull && used > 0) outgoing.push(old.subarray(0, used))
+    const block = Buffer.allocUnsafeSlow(used === 0 ? FIRST_BLOCK_BYTES : BLOCK_BYTES)
+    this.#at = 0
+    if (!isFull) this.#at = old.copy(block, 0, 0, used)
     this.#block = block
     this.#view = new DataView(block.buffer, block.byteOffset, block.length)
-    this.#from = this.#at = 0
   }
 }
 

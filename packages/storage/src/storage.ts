@@ -110,6 +110,11 @@ export interface Storage {
    */
   removeUser(name: string): boolean
   /**
+   * What this storage keeps of a user's password, sha1(sha1(password)): for a proxy in this process, which checks logins with it.
+   * undefined: no such user, or one without a password.
+   */
+  hash2(user: string): Uint8Array | undefined
+  /**
    * Sets an event's value (undefined: none) and tells everybody who watches it.
    * @throws InvalidArgumentError for a key that begins with `box.`: those are the storage's own, as in Tarantool
    */
@@ -357,6 +362,10 @@ class StorageShell implements Storage, DispatchParts, VshardIdentity {
 
   removeUser(name: string): boolean {
     return this.users.remove(name)
+  }
+
+  hash2(user: string): Uint8Array | undefined {
+    return this.users.hash2(user)
   }
 
   broadcast(key: string, value: unknown): void {

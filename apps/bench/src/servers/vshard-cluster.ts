@@ -23,7 +23,7 @@ export class Clusters {
       await this.close()
       this.#cluster = await startVshardCluster(bucketCount, this.#placement)
     }
-    return this.#cluster!.config
+    return this.#cluster.config
   }
 
   async close(): Promise<void> {

@@ -271,6 +271,42 @@ describe('values', () => {
   })
 })
 
+describe('arguments', () => {
+  it('are those of the call, also when the caller changes them afterwards', async () => {
+    await start({ spread: [1, 1], latencyMs: 50 })
+    const args = [1, ['list']]
+    const call = cluster.router.mapCallrw('own', args)
+    await cluster.clock.advance(10)
+    args[0] = 2
+    expect([...(await cluster.wait(call)).values()]).toEqual([[[1, ['list']]], [[1, ['list']]]])
+  })
+
+  it('that cannot be encoded are refused before anybody is asked', async () => {
+    await start({ spread: [1, 1], latencyMs: 50 })
+    const call = cluster.router.mapCallrw('own', [1, () => 1])
+    expect(await cluster.failure(call)).toMatchObject({ code: 'ORB_INVALID_ARGUMENT', executed: 'no' })
+    await cluster.clock.advance(200)
+    expect(cluster.refs).toEqual({})
+  })
+})
+
+describe('the end of the router', () => {
+  it('ends maps that wait for references at once', async () => {
+    await start({ spread: [2, 2] })
+    const router = cluster.newRouter()
+    await cluster.wait(router.ready())
+    const rest = unrest('b1')
+    const call = cluster.failure(router.mapCallrw('buckets'))
+    await cluster.clock.advance(20)
+    const began = cluster.clock.now()
+    const closing = router.close({ timeout: 5_000 })
+    expect(await call).toMatchObject({ code: 'ORB_ROUTER_CLOSED', executed: 'no' })
+    expect(cluster.clock.now() - began).toBeLessThan(20)
+    rest()
+    await cluster.wait(closing)
+  })
+})
+
 describe('the time of a map', () => {
   it('is kept: references that are not granted before end the call, and it says who waits for what', async () => {
     await start({ spread: [2, 2] })
@@ -312,6 +348,27 @@ describe('a map and a move that block each other', () => {
     expect(total(await cluster.wait(call))).toBe(4)
     await cluster.wait(sender)
     expect(cluster.clock.now() - began).toBeLessThan(3_000)
+  })
+
+  it('maps let go together, since a move needs a moment in which nobody holds anything', async () => {
+    await start({ spread: [2, 2] })
+    const other = cluster.newRouter()
+    await cluster.wait(other.ready())
+    const rest = unrest('b1')
+    const calls = []
+    const most: number[] = []
+    for (const router of [cluster.router, other, cluster.router, other]) {
+      calls.push(router.mapCallrw('buckets', [], { timeout: 10_000 }))
+      await cluster.clock.advance(35)
+    }
+    expect(cluster.refs).toEqual({ a1: 4 })
+    for (let i = 0; i < 500 && cluster.refs['a1'] !== undefined; i++) {
+      most.push(cluster.refs['a1'])
+      await cluster.clock.advance(1)
+    }
+    expect([new Set(most), cluster.refs]).toEqual([new Set([4]), {}])
+    rest()
+    for (const results of await cluster.wait(Promise.all(calls))) expect(total(results)).toBe(4)
   })
 })
 

@@ -55,7 +55,7 @@ async function refBucketsIn(
     if (missing.length > 0) await round.ended(new Promise<void>((resolve) => owner.clock.soon(resolve)))
   }
   const held = round.refs
-  if (!(await areUndoubted(round, held))) return undefined
+  if (round.isOutdated || !(await areUndoubted(round, held))) return undefined
   for (const { set } of held) if (!owned.has(set)) owned.set(set, [])
   return { held, skipped: new Map(), owned }
 }

@@ -13,8 +13,19 @@ const STATUS_INDEX = 1
 /** Buckets of a status that are named. */
 const NAMED = 3
 
+/** Under way: many maps may wait for one instance, and all for the same. */
+const explaining = new WeakMap<InstanceHandle, Promise<string>>()
+
 /** In words, for the message of an error. Reads `_bucket`, which the user of the storages may (by the role `replication`). */
-export async function explainWait(instance: InstanceHandle, deadline: number): Promise<string> {
+export function explainWait(instance: InstanceHandle, deadline: number): Promise<string> {
+  const known = explaining.get(instance)
+  if (known !== undefined) return known
+  const explanation = explain(instance, deadline).finally(() => explaining.delete(instance))
+  explaining.set(instance, explanation)
+  return explanation
+}
+
+async function explain(instance: InstanceHandle, deadline: number): Promise<string> {
   try {
     const [bucket] = await ask(
       instance,

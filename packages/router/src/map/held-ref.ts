@@ -2,11 +2,13 @@ import type { ReplySink } from '@orbweaver/connection'
 import { RequestAbortedError } from '@orbweaver/connection'
 import { callRequest, decodeData, Feature, isOrbweaverError } from '@orbweaver/iproto'
 import type { Executed, OrbweaverError, Reply, Request } from '@orbweaver/iproto'
-import type { InstanceHandle, MasterChange, PinnedSession } from '@orbweaver/replicaset'
-import { infoCall, keepsRefsCall, readInfo, readKeepsRefs, storageUnrefCall } from '@orbweaver/vshard'
+import type { InstanceHandle, PinnedSession } from '@orbweaver/replicaset'
+import { keepsRefsCall, readKeepsRefs, storageUnrefCall } from '@orbweaver/vshard'
 import type { ServiceCall, ServiceReply } from '@orbweaver/vshard'
 import type { RoutedSet } from '../topology.js'
 import type { MapOwner } from './map-owner.js'
+import { MasterCheck } from './master-check.js'
+import type { CheckListener } from './master-check.js'
 
 export interface AskOptions {
   readonly deadline: number
@@ -23,12 +25,10 @@ export class HeldRef {
   readonly instance: InstanceHandle
   readonly #owner: MapOwner
   readonly #session: PinnedSession
-  #hasMasterChanged = false
+  /** Of the replicaset, when it was granted. */
+  readonly #epoch: number
   #isUsed = false
   #isOver = false
-  readonly #masterChanged = (change: MasterChange): void => {
-    if (change.master !== this.instance.id) this.#hasMasterChanged = true
-  }
 
   constructor(owner: MapOwner, set: RoutedSet, id: number, instance: InstanceHandle, session: PinnedSession) {
     this.#owner = owner
@@ -36,7 +36,7 @@ export class HeldRef {
     this.id = id
     this.instance = instance
     this.#session = session
-    set.replicaset.on('master', this.#masterChanged)
+    this.#epoch = set.replicaset.epoch
   }
 
   /** The storage has forgotten it: its session is gone. */
@@ -46,18 +46,26 @@ export class HeldRef {
 
   /** Another instance is, or was meanwhile, the master: it may have moved buckets. */
   get isDoubtful(): boolean {
-    return this.isLost || this.#hasMasterChanged || this.set.replicaset.master()?.id !== this.instance.id
+    const { replicaset } = this.set
+    return this.isLost || replicaset.epoch !== this.#epoch || replicaset.master() !== this.instance
   }
 
-  /**
-   * Whether its instance is the master, and was ever since. A server without events is asked, since what is believed of it may be
-   * old; the others have told, before they answered anything later.
-   */
-  async isOfMaster(options: AskOptions): Promise<boolean> {
-    if (this.isDoubtful) return false
-    if (this.#session.features.has(Feature.watchers)) return true
-    const info = await this.ask(infoCall(), readInfo, options)
-    return info.ok && info.value.isMaster && !this.isDoubtful
+  /** Its instance is the master, and was ever since: a server with events tells before it answers anything later. */
+  get isSurelyOfMaster(): boolean {
+    return !this.isDoubtful && this.#session.features.has(Feature.watchers)
+  }
+
+  /** Whether its instance is the master, and was ever since. Rejects with an OrbweaverError where that must be asked. */
+  isOfMaster({ deadline }: AskOptions): Promise<boolean> {
+    if (this.isSurelyOfMaster) return Promise.resolve(true)
+    if (this.isDoubtful) return Promise.resolve(false)
+    return new Promise((resolve, reject) => {
+      const checked: CheckListener['checked'] = (_ref, isMaster, error) => {
+        if (error === undefined) resolve(isMaster)
+        else reject(error)
+      }
+      this.send(new MasterCheck(this, { checked }), deadline)
+    })
   }
 
   /**
@@ -89,12 +97,14 @@ export class HeldRef {
   /** One request through its session. Rejects with an OrbweaverError. */
   request(request: Request, { deadline, signal }: AskOptions): Promise<Reply> {
     return new Promise((resolve, reject) => {
-      this.send(request, { done: resolve, failed: reject }, { deadline, signal })
+      const sink = { done: resolve, failed: reject }
+      this.#session.send(request, signal === undefined ? { deadline } : { deadline, signal }, sink)
     })
   }
 
-  send(request: Request, sink: ReplySink, { deadline, signal }: AskOptions): void {
-    this.#session.send(request, signal === undefined ? { deadline } : { deadline, signal }, sink)
+  /** The same for a request that is its own sink. */
+  send(request: Request & ReplySink, deadline: number): void {
+    this.#session.send(request, { deadline }, request)
   }
 
   /** What the server behind the session can do. */
@@ -107,13 +117,11 @@ export class HeldRef {
     this.#isUsed = true
   }
 
-  /** Gives it back without waiting for the answer, which changes nothing. Nothing may be sent through its session afterwards. */
+  /** Gives it back without waiting for the answer, which changes nothing. */
   release(): void {
     if (this.#isOver) return
     this.#isOver = true
-    this.set.replicaset.off('master', this.#masterChanged)
     if (!this.#isUsed && !this.isLost) sendUnref(this.#owner, this.#session, this.id)
-    this.#session.release()
   }
 }
 
@@ -122,9 +130,9 @@ export function sendUnref(owner: MapOwner, session: PinnedSession, id: number): 
   session.send(callRequest(name, args), { deadline: owner.clock.now() + UNREF_TIMEOUT_MS }, UNANSWERED)
 }
 
-/** What the caller's signal makes of a call under way. */
-export function abortedBy(signal: AbortSignal, executed: Executed): OrbweaverError {
-  return new RequestAbortedError('The call was aborted by its caller', { cause: signal.reason, executed })
+/** What becomes of a call whose caller gives up. @param reason - of the caller's signal */
+export function abortedBy(reason: unknown, executed: Executed): OrbweaverError {
+  return new RequestAbortedError('The call was aborted by its caller', { cause: reason, executed })
 }
 
 const UNREF_TIMEOUT_MS = 5_000

@@ -25,9 +25,23 @@ const RULES: OptionRules = {
   raw: optionRule.flag,
 }
 
+export const NO_MAP_OPTIONS: MapOptions = {}
+
 /** @throws ConfigError for options that are not known, or of another type */
 export function checkMapOptions(options: MapOptions): void {
+  if (options === NO_MAP_OPTIONS || isUsual(options)) return
   checkOptions('map options', options, RULES)
+}
+
+/** Without an object per call: the problems, if there are any, are found and told by the table. */
+function isUsual(options: MapOptions): boolean {
+  if (typeof options !== 'object' || options === null) return false
+  for (const name in options) {
+    if (!Object.hasOwn(RULES, name)) return false
+    const value = options[name as keyof MapOptions]
+    if (value !== undefined && !RULES[name]!.fits(value)) return false
+  }
+  return true
 }
 
 /** Which buckets are meant; undefined: all. @throws InvalidArgumentError for options that contradict each other */

@@ -9,12 +9,13 @@ import type { CallMode } from '@orbweaver/replicaset'
 import { MapReduceError } from '../errors.js'
 import type { HoldLostError } from '../errors.js'
 import type { RoutedSet } from '../topology.js'
+import { abortedBy } from './held-ref.js'
 import type { HeldRef } from './held-ref.js'
-import { mapResult } from './map-call.js'
-import type { MapResult } from './map-call.js'
+import type { Arrivals, MapResult } from './arrivals.js'
+import type { RunningMap } from './map-call.js'
 import type { MapOwner } from './map-owner.js'
-import type { MapRun } from './map-run.js'
-import { mapUnder } from './map-stage.js'
+import type { MapRun } from './map-reduce.js'
+import { MapStage } from './map-stage.js'
 import { RefKeeper } from './ref-keeper.js'
 import { WHOLE_STORAGE } from './ref-request.js'
 import { RefRound } from './ref-round.js'
@@ -23,8 +24,43 @@ import { isFinal, miscounted, nameOf, refAll, refused } from './ref-stage.js'
 /** Part of the time left in which the replicas may catch up; where they do not, the master is read. */
 const SYNC_SHARE = 0.25
 
-/** @throws MapReduceError, HoldLostError, RequestAbortedError */
-export async function mapReplicas(owner: MapOwner, run: MapRun): Promise<MapResult> {
+/** One map on replicas. Its promise rejects with MapReduceError, HoldLostError, RequestAbortedError. */
+export class MapOnReplicas implements RunningMap {
+  readonly #owner: MapOwner
+  readonly #run: MapRun
+  readonly #arrivals: Arrivals
+  readonly #resolve: (result: MapResult) => void
+  readonly #reject: (error: unknown) => void
+  readonly #left = new AbortController()
+
+  constructor(
+    owner: MapOwner,
+    run: MapRun,
+    arrivals: Arrivals,
+    resolve: (result: MapResult) => void,
+    reject: (error: unknown) => void,
+  ) {
+    this.#owner = owner
+    this.#run = run
+    this.#arrivals = arrivals
+    this.#resolve = resolve
+    this.#reject = reject
+  }
+
+  start(): this {
+    const { signal } = this.#run
+    const left = this.#left.signal
+    const run = { ...this.#run, signal: signal === undefined ? left : AbortSignal.any([signal, left]) }
+    mapReplicas(this.#owner, run, this.#arrivals).then(this.#resolve, this.#reject)
+    return this
+  }
+
+  giveUp(reason: unknown): void {
+    this.#left.abort(reason)
+  }
+}
+
+async function mapReplicas(owner: MapOwner, run: MapRun, arrivals: Arrivals): Promise<MapResult> {
   if (run.buckets !== undefined)
     throw new InvalidArgumentError('mapCallro maps all buckets: it takes neither bucketIds nor bucketArgs')
   const masters = await refAll(owner, run)
@@ -33,34 +69,46 @@ export async function mapReplicas(owner: MapOwner, run: MapRun): Promise<MapResu
     lost = error
   })
   let readers: readonly HeldRef[] = []
-  const results = new Map<string, unknown[]>()
   try {
     const modes = await modesOf(owner, run, masters.held)
     readers = await refReaders(owner, run, modes)
-    const { deadline, functionName, isRaw, signal } = run
-    await mapUnder(readers, {
-      functionName,
-      argumentsFor: () => run.args,
-      isRaw,
-      decode: owner.decode,
-      deadline,
-      signal,
-      holds: () => Promise.resolve(lost === undefined),
-      arrived: (replicasetId, values) => {
-        results.set(replicasetId, values)
-        run.arrived(replicasetId, values)
-      },
-    })
+    await mapUnder(owner, run, arrivals, readers, () => lost === undefined)
     if (lost !== undefined) throw lost
-    return mapResult(
-      readers.map(({ set }) => set),
-      results,
-      masters.skipped,
-    )
+    return arrivals.result(masters.skipped)
   } finally {
     keeper.stop()
     for (const reader of readers) reader.release()
   }
+}
+
+function mapUnder(
+  owner: MapOwner,
+  { args, deadline, functionName, isRaw, signal }: MapRun,
+  arrivals: Arrivals,
+  readers: readonly HeldRef[],
+  areHeld: () => boolean,
+): Promise<void> {
+  if (signal?.aborted === true) throw abortedBy(signal.reason, 'no')
+  return new Promise((resolve, reject) => {
+    const onAbort = (): void => stage.abandon(abortedBy(signal?.reason, 'unknown'))
+    const stage = new MapStage({
+      functionName,
+      writeArguments: (out) => args.write(out, NO_BUCKETS),
+      isRaw,
+      decode: owner.decode,
+      deadline,
+      isSurelyHeld: areHeld,
+      isHeld: () => Promise.resolve(areHeld()),
+      arrived: (set, values) => arrivals.add(set, values),
+      ended: (error) => {
+        signal?.removeEventListener('abort', onAbort)
+        if (error === undefined) resolve()
+        else reject(error)
+      },
+    })
+    signal?.addEventListener('abort', onAbort, { once: true })
+    stage.start(readers)
+  })
 }
 
 /** `re` where all replicas have what the master had, `rw` elsewhere. */
@@ -84,6 +132,7 @@ async function modesOf(
 }
 
 const LONGEST_SYNC_MS = 5_000
+const NO_BUCKETS: readonly number[] = []
 
 async function refReaders(
   owner: MapOwner,

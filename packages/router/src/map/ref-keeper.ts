@@ -8,6 +8,7 @@ import type { RoutedSet } from '../topology.js'
 import type { HeldRef } from './held-ref.js'
 import type { MapOwner } from './map-owner.js'
 import { RefRequest, WHOLE_STORAGE } from './ref-request.js'
+import type { RefListener } from './ref-request.js'
 
 /** For how long a storage keeps a reference when it hears nothing more. */
 export const REF_LIFE_MS = 30_000
@@ -41,7 +42,7 @@ export class RefKeeper {
   }
 }
 
-class KeptRef {
+class KeptRef implements RefListener {
   readonly #owner: MapOwner
   readonly #set: RoutedSet
   readonly #onLost: (error: HoldLostError) => void
@@ -93,14 +94,14 @@ class KeptRef {
     if (this.#isOver || this.#request !== undefined) return
     if (this.#ref.isLost) return this.#lose('the connection that held the reference was lost')
     const expires = this.#owner.clock.now() + REF_LIFE_MS
-    const request = new RefRequest(this.#owner, this.#set, 'rw', WHOLE_STORAGE, expires, () => {
-      this.#request = undefined
-      const { outcome } = request
-      if (outcome?.kind === 'granted') void this.#replace(outcome.ref, expires)
-      else this.#wait(RETRY_MS)
-    })
-    this.#request = request
-    request.start()
+    this.#request = new RefRequest(this.#owner, this.#set, 'rw', WHOLE_STORAGE, expires, this)
+    this.#request.start()
+  }
+
+  refAnswered({ deadline, outcome }: RefRequest<unknown>): void {
+    this.#request = undefined
+    if (outcome?.kind === 'granted') void this.#replace(outcome.ref, deadline)
+    else this.#wait(RETRY_MS)
   }
 
   async #replace(fresh: HeldRef, expires: number): Promise<void> {

@@ -3,39 +3,55 @@
  * would keep it for its whole time. So a dropped request stays behind until its answer is in, and gives back what came too late.
  */
 import type { ReplySink } from '@orbweaver/connection'
-import { callRequest, decodeData, isOrbweaverError } from '@orbweaver/iproto'
-import type { OrbweaverError, Reply } from '@orbweaver/iproto'
+import { callRequest, decodeData, isOrbweaverError, RequestType } from '@orbweaver/iproto'
+import type { BodyWriter, OrbweaverError, Reply, Request } from '@orbweaver/iproto'
 import type { Attempt, CallMode, InstanceHandle, PinnedSession } from '@orbweaver/replicaset'
 import {
   readStorageRef,
   readStorageRefMakeWithBuckets,
-  storageRefCall,
+  SERVICES,
   storageRefMakeWithBucketsCall,
+  toSeconds,
 } from '@orbweaver/vshard'
-import type { BucketsRefReply, ServiceCall, ServiceReply } from '@orbweaver/vshard'
+import type { BucketsRefReply, ServiceReply } from '@orbweaver/vshard'
 import type { RoutedSet } from '../topology.js'
+import { onlyUint } from './first-value.js'
 import { HeldRef, sendUnref } from './held-ref.js'
 import type { MapOwner } from './map-owner.js'
+import { serviceHead } from './service-head.js'
 
 /** What kind of reference: how it is asked for, and whether an answer grants it. */
 export interface RefTerms<T> {
-  call(id: number, timeoutMs: number): ServiceCall
-  read(values: readonly unknown[]): ServiceReply<T>
+  writeBody(out: BodyWriter, id: number, timeoutMs: number): void
+  /** @throws MalformedFrameError */
+  read(reply: Reply): ServiceReply<T>
   isGranted(value: T): boolean
 }
 
+const REF_HEAD = serviceHead(SERVICES.storageRef, 2)
+
 /** Of a whole storage; the value is the number of its buckets. */
 export const WHOLE_STORAGE: RefTerms<number> = {
-  call: storageRefCall,
-  read: readStorageRef,
+  writeBody: (out, id, timeoutMs) => {
+    out.raw(REF_HEAD)
+    out.uint(id)
+    out.value(toSeconds(timeoutMs))
+  },
+  read: (reply) => {
+    const count = onlyUint(reply)
+    return count === undefined ? readStorageRef(decodeData(reply)) : { ok: true, value: count }
+  },
   isGranted: () => true,
 }
 
 /** For the sake of some buckets; none is given where all of them are gone. */
 export function forBuckets(bucketIds: readonly number[]): RefTerms<BucketsRefReply> {
   return {
-    call: (id, timeoutMs) => storageRefMakeWithBucketsCall(id, timeoutMs, bucketIds),
-    read: readStorageRefMakeWithBuckets,
+    writeBody: (out, id, timeoutMs) => {
+      const { name, args } = storageRefMakeWithBucketsCall(id, timeoutMs, bucketIds)
+      callRequest(name, args).writeBody(out)
+    },
+    read: (reply) => readStorageRefMakeWithBuckets(decodeData(reply)),
     isGranted: ({ isReferenced }) => isReferenced,
   }
 }
@@ -45,10 +61,18 @@ export type RefOutcome<T> =
   | { readonly kind: 'declined'; readonly value: T }
   | { readonly kind: 'failed'; readonly error: OrbweaverError }
 
+/** Who wants a reference. */
+export interface RefListener {
+  /** It has an outcome. May be called before the request's `start` returned. */
+  refAnswered(request: RefRequest<unknown>): void
+}
+
 /** Beyond the time of the reference itself, for its answer to come. */
 const ANSWER_MS = 1_000
 
-export class RefRequest<T> implements Attempt, ReplySink {
+/** The object is everything at once: what waits for a master, what is sent, and what is told the answer. */
+export class RefRequest<T> implements Attempt, Request, ReplySink {
+  readonly type: number = RequestType.call
   readonly bytes = 256
   readonly requestClass = 'code'
   readonly idempotent = false
@@ -60,8 +84,9 @@ export class RefRequest<T> implements Attempt, ReplySink {
   readonly #owner: MapOwner
   readonly #terms: RefTerms<T>
   readonly #mode: CallMode
-  readonly #onOutcome: () => void
+  #listener: RefListener
   #id = 0
+  #timeoutMs = 0
   #epoch = 0
   #instance: InstanceHandle | undefined
   #session: PinnedSession | undefined
@@ -74,19 +99,24 @@ export class RefRequest<T> implements Attempt, ReplySink {
     mode: CallMode,
     terms: RefTerms<T>,
     deadline: number,
-    onOutcome: () => void,
+    listener: RefListener,
   ) {
     this.#owner = owner
     this.set = set
     this.#mode = mode
     this.#terms = terms
     this.deadline = deadline
-    this.#onOutcome = onOutcome
+    this.#listener = listener
   }
 
   start(): this {
     this.set.replicaset.dispatch(this, this.#mode)
     return this
+  }
+
+  /** Somebody else waits for it from now on. */
+  handTo(listener: RefListener): void {
+    this.#listener = listener
   }
 
   /** Who was asked; undefined while there is nobody to ask. */
@@ -112,9 +142,13 @@ export class RefRequest<T> implements Attempt, ReplySink {
     this.#epoch = epoch
     this.#instance = instance
     this.#session = instance.pin()
-    const { name, args } = this.#terms.call(this.#id, Math.max(0, this.deadline - this.#owner.clock.now()))
-    this.#session.send(callRequest(name, args), { deadline: this.deadline + ANSWER_MS }, this)
+    this.#timeoutMs = Math.max(0, this.deadline - this.#owner.clock.now())
+    this.#session.send(this, { deadline: this.deadline + ANSWER_MS }, this)
     return 'sent'
+  }
+
+  writeBody(out: BodyWriter): void {
+    this.#terms.writeBody(out, this.#id, this.#timeoutMs)
   }
 
   giveUp(error: OrbweaverError): void {
@@ -124,14 +158,12 @@ export class RefRequest<T> implements Attempt, ReplySink {
   done(reply: Reply): void {
     if (this.#isTakenBack(reply)) return
     const outcome = this.#read(reply)
-    if (outcome.kind !== 'granted') this.#leaveSession()
-    else if (this.#isDropped) outcome.ref.release()
+    if (this.#isDropped && outcome.kind === 'granted') outcome.ref.release()
     this.#ended(outcome)
   }
 
   failed(error: OrbweaverError): void {
     if (this.#isTakenBack(error)) return
-    this.#leaveSession()
     this.#ended({ kind: 'failed', error })
   }
 
@@ -139,7 +171,7 @@ export class RefRequest<T> implements Attempt, ReplySink {
 
   #read(reply: Reply): RefOutcome<T> {
     try {
-      const answer = this.#terms.read(decodeData(reply))
+      const answer = this.#terms.read(reply)
       if (!answer.ok) return { kind: 'failed', error: answer.error }
       const { value } = answer
       if (!this.#terms.isGranted(value)) return { kind: 'declined', value }
@@ -157,10 +189,7 @@ export class RefRequest<T> implements Attempt, ReplySink {
     const instance = this.#instance
     this.#session = undefined
     this.#instance = undefined
-    if (this.set.replicaset.settle(this, this.#epoch, outcome)) {
-      session?.release()
-      return true
-    }
+    if (this.set.replicaset.settle(this, this.#epoch, outcome)) return true
     this.#session = session
     this.#instance = instance
     return false
@@ -168,11 +197,6 @@ export class RefRequest<T> implements Attempt, ReplySink {
 
   #ended(outcome: RefOutcome<T>): void {
     this.outcome = outcome
-    if (!this.#isDropped) this.#onOutcome()
-  }
-
-  #leaveSession(): void {
-    this.#session?.release()
-    this.#session = undefined
+    if (!this.#isDropped) this.#listener.refAnswered(this)
   }
 }

@@ -7,7 +7,7 @@ import { abortedBy } from './held-ref.js'
 import type { HeldRef } from './held-ref.js'
 import type { MapOwner, RefRun } from './map-owner.js'
 import { RefRequest } from './ref-request.js'
-import type { RefTerms } from './ref-request.js'
+import type { RefListener, RefTerms } from './ref-request.js'
 import { explainWait } from './explain-wait.js'
 import { isTimeout } from './ref-retry.js'
 
@@ -18,28 +18,60 @@ export interface Obstacle {
   readonly error: OrbweaverError | undefined
 }
 
-export class RefRound {
+/** A first round that was begun elsewhere. */
+export interface BegunRound {
+  readonly began: number
+  readonly topologyVersion: number
+  readonly requests: readonly RefRequest<number>[]
+}
+
+export class RefRound implements RefListener {
   /** By replicaset; those of the last round are kept until newer ones come. */
   readonly obstacles: Map<RoutedSet, Obstacle>
   readonly #owner: MapOwner
   readonly #run: RefRun
   /** When this round gives way to the next one. */
   readonly end: number
+  /** Of the topology at its beginning. */
+  readonly topologyVersion: number
+  /** Everybody who was to be asked was asked before. */
+  readonly isBegun: boolean
   #requests: RefRequest<unknown>[] = []
+  readonly #whole: readonly RefRequest<number>[]
   readonly #wakers = new Set<() => void>()
 
-  constructor(owner: MapOwner, run: RefRun, end: number, obstacles: Map<RoutedSet, Obstacle>) {
+  /** @param begun - what it takes over */
+  constructor(owner: MapOwner, run: RefRun, end: number, obstacles: Map<RoutedSet, Obstacle>, begun?: BegunRound) {
     this.#owner = owner
     this.#run = run
     this.end = end
     this.obstacles = obstacles
+    this.topologyVersion = begun?.topologyVersion ?? owner.topology.version
+    this.#whole = begun?.requests ?? []
+    this.isBegun = this.#whole.length > 0
+    this.#requests = [...this.#whole]
+    for (const request of this.#whole) request.handTo(this)
   }
 
   /** Asks a replicaset for a reference. */
   ask<T>(set: RoutedSet, terms: RefTerms<T>, mode: CallMode = 'rw'): RefRequest<T> {
-    const request = new RefRequest(this.#owner, set, mode, terms, this.#run.deadline, () => this.#wake())
+    const request = new RefRequest(this.#owner, set, mode, terms, this.#run.deadline, this)
     this.#requests.push(request)
     return request.start()
+  }
+
+  /** One that was taken over. */
+  requestOf(set: RoutedSet): RefRequest<number> | undefined {
+    return this.#whole.find((request) => request.set === set)
+  }
+
+  refAnswered(): void {
+    this.#wake()
+  }
+
+  /** Whether the router has other replicasets now, or the same with other definitions. */
+  get isOutdated(): boolean {
+    return this.topologyVersion !== this.#owner.topology.version
   }
 
   /** What is granted so far. */
@@ -78,10 +110,10 @@ export class RefRound {
    * @throws RequestAbortedError, RouterClosedError at once when the caller gives up or the router is closed
    */
   async until(isTrue: () => boolean, end: number = this.end): Promise<boolean> {
-    const { clock, topology } = this.#owner
+    const { clock, masterWatch } = this.#owner
     const { signal } = this.#run
     for (const cancels: (() => void)[] = []; ;) {
-      if (signal?.aborted === true) throw abortedBy(signal, 'no')
+      if (signal?.aborted === true) throw abortedBy(signal.reason, 'no')
       if (this.#owner.isClosed) throw new RouterClosedError()
       if (isTrue()) return true
       if (clock.now() >= end) return false
@@ -92,10 +124,8 @@ export class RefRound {
         cancels.push(clock.schedule(end - clock.now(), wake))
         signal?.addEventListener('abort', wake, { once: true })
         cancels.push(() => signal?.removeEventListener('abort', wake))
-        for (const { replicaset } of topology.sets) {
-          replicaset.on('master', wake).on('close', wake)
-          cancels.push(() => replicaset.off('master', wake).off('close', wake))
-        }
+        masterWatch.add(wake)
+        cancels.push(() => masterWatch.delete(wake))
       })
       for (const cancel of cancels.splice(0)) cancel()
     }

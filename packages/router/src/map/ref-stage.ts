@@ -6,6 +6,7 @@
  * everything is given back for a moment, in which the move goes on. For the same reason nothing is asked for while a replicaset
  * has no master: a dead replicaset must not keep the buckets of the others in place.
  */
+import type { Clock } from '@orbweaver/connection'
 import { isOrbweaverError } from '@orbweaver/iproto'
 import type { OrbweaverError } from '@orbweaver/iproto'
 import { VshardError } from '@orbweaver/vshard'
@@ -16,7 +17,7 @@ import type { MapOwner, RefRun } from './map-owner.js'
 import { WHOLE_STORAGE } from './ref-request.js'
 import { isWorthRetrying } from './ref-retry.js'
 import { RefRound } from './ref-round.js'
-import type { Obstacle } from './ref-round.js'
+import type { BegunRound, Obstacle } from './ref-round.js'
 
 /** References that cover what was asked for, each bucket once. */
 export interface Refs {
@@ -25,7 +26,13 @@ export interface Refs {
   readonly skipped: ReadonlyMap<string, string>
 }
 
+/** A call has at least two rounds. */
 const FIRST_ROUND_MS = 1_000
+/**
+ * For how long the usual course of a map may hold references while others are not given. Where none is given nobody is kept from
+ * anything: the storages have much to do.
+ */
+const HOLDING_MS = 250
 const LONGEST_ROUND_MS = 16_000
 /** Between two rounds, as a part of the last one: what waits for the storages gets its turn. */
 const PAUSE_SHARE = 0.05
@@ -34,9 +41,23 @@ const LONGEST_PAUSE_MS = 250
 const MASTERS_SHARE = 0.5
 const EXPLAIN_SHARE = 0.5
 
-/** References of all replicasets. @throws MapReduceError; nothing is held then */
-export function refAll(owner: MapOwner, run: RefRun): Promise<Refs> {
-  return inRounds(owner, run, (round) => refAllIn(owner, round))
+/** How long a round lasts that holds something from its beginning on. @param leftMs - for all rounds */
+export function holdingMs(leftMs: number): number {
+  return Math.min(HOLDING_MS, leftMs / 2)
+}
+
+/** How long a round may last that holds nothing. @param leftMs - for all rounds */
+export function firstRoundMs(leftMs: number): number {
+  return Math.min(FIRST_ROUND_MS, leftMs / 2)
+}
+
+/**
+ * References of all replicasets.
+ * @param begun - the first round, if that was begun elsewhere
+ * @throws MapReduceError; nothing is held then
+ */
+export function refAll(owner: MapOwner, run: RefRun, begun?: BegunRound): Promise<Refs> {
+  return inRounds(owner, run, (round) => refAllIn(owner, round), begun)
 }
 
 /**
@@ -47,14 +68,18 @@ export async function inRounds<T>(
   owner: MapOwner,
   run: RefRun,
   attempt: (round: RefRound) => Promise<T | undefined>,
+  begun?: BegunRound,
 ): Promise<T> {
   const { clock, random } = owner
   const obstacles = new Map<RoutedSet, Obstacle>()
-  let roundMs = Math.min(FIRST_ROUND_MS, (run.refDeadline - clock.now()) / 2)
-  for (; ; roundMs = Math.min(roundMs * 2, LONGEST_ROUND_MS)) {
-    const began = clock.now()
-    const round = new RefRound(owner, run, Math.min(run.refDeadline, began + roundMs), obstacles)
-    const cancel = clock.schedule((round.end - began) * EXPLAIN_SHARE, () => round.explain())
+  const leftMs = run.refDeadline - (begun?.began ?? clock.now())
+  let roundMs = begun === undefined || begun.requests.length === 0 ? firstRoundMs(leftMs) : holdingMs(leftMs)
+  for (let taken = begun; ; taken = undefined, roundMs = Math.min(roundMs * 2, LONGEST_ROUND_MS)) {
+    const began = taken?.began ?? clock.now()
+    const end = Math.min(run.refDeadline, endOfRound(clock, began, roundMs))
+    const round = new RefRound(owner, run, end, obstacles, taken)
+    const explainAt = began + (round.end - began) * EXPLAIN_SHARE
+    const cancel = clock.schedule(Math.max(0, explainAt - clock.now()), () => round.explain())
     try {
       const result = await attempt(round)
       if (result !== undefined) return result
@@ -62,7 +87,8 @@ export async function inRounds<T>(
     } catch (error) {
       round.noteObstacles()
       round.drop()
-      if (!isOrbweaverError(error) || !mayPass(error) || clock.now() >= run.refDeadline) throw error
+      if (!isOrbweaverError(error) || !(round.isOutdated || mayPass(error)) || clock.now() >= run.refDeadline)
+        throw error
     } finally {
       cancel()
     }
@@ -71,6 +97,18 @@ export async function inRounds<T>(
     const pauseMs = Math.min(LONGEST_PAUSE_MS, roundMs * PAUSE_SHARE) * (0.5 + random())
     await new RefRound(owner, run, run.refDeadline, obstacles).pause(pauseMs)
   }
+}
+
+/**
+ * Rounds end together, those of all maps and of all routers whose clocks agree: a move gets its turn on a storage when nobody has a
+ * reference there, which maps that let go one by one would keep from happening.
+ * @returns half a length to one and a half behind the beginning, but not in the past
+ */
+function endOfRound(clock: Clock, began: number, roundMs: number): number {
+  if (roundMs % HOLDING_MS !== 0) return began + roundMs
+  const shiftMs = clock.wallNow() - clock.now()
+  const nearest = Math.round((began + roundMs + shiftMs) / roundMs) * roundMs
+  return Math.max(nearest, Math.ceil(clock.wallNow() / roundMs) * roundMs) - shiftMs
 }
 
 function mayPass(error: OrbweaverError): boolean {
@@ -82,11 +120,12 @@ async function refAllIn(owner: MapOwner, round: RefRound): Promise<Refs | undefi
   const { clock, topology } = owner
   const { sets } = topology
   const hasMaster = ({ replicaset }: RoutedSet): boolean => replicaset.master() !== undefined
-  await round.until(() => sets.every(hasMaster), clock.now() + (round.end - clock.now()) * MASTERS_SHARE)
-  const present = sets.filter(hasMaster)
+  if (!round.isBegun)
+    await round.until(() => sets.every(hasMaster), clock.now() + (round.end - clock.now()) * MASTERS_SHARE)
+  const present = sets.filter((set) => hasMaster(set) || round.requestOf(set) !== undefined)
   const absent = sets.filter((set) => !present.includes(set))
   for (const set of absent) round.note(set, 'no master is known')
-  const requests = present.map((set) => round.ask(set, WHOLE_STORAGE))
+  const requests = present.map((set) => round.requestOf(set) ?? round.ask(set, WHOLE_STORAGE))
   await round.until(
     () =>
       requests.every(({ outcome }) => outcome !== undefined) ||
@@ -95,7 +134,7 @@ async function refAllIn(owner: MapOwner, round: RefRound): Promise<Refs | undefi
   for (const { asked, outcome, set } of requests)
     if (outcome?.kind === 'failed' && isFinal(outcome)) throw refused(set, asked?.id, outcome.error)
   const held = round.refs
-  if (held.length < present.length) return undefined
+  if (held.length < present.length || round.isOutdated) return undefined
   const total = requests.reduce((sum, { outcome }) => sum + (outcome?.kind === 'granted' ? outcome.value : 0), 0)
   const { bucketCount } = owner.routes.table
   if (total !== bucketCount) {

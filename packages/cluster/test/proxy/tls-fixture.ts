@@ -1,0 +1,19 @@
+/* A certificate for localhost and 127.0.0.1 that signs itself, with its key: made for these tests, worth nothing elsewhere. */
+export const CERT = `-----BEGIN CERTIFICATE-----
+MIIBmjCCAUGgAwIBAgIUZy0ityXDbKXnFz8Kn3fq0ZeqNwEwCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEzMDE4MzgxM1oYDzIxMjYxMTA2
+MTgzODEzWjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAARmxhWzIpubo6ZhgiKd+gxtZqOZ5cI+WOcpnlTU5MnjVHRLut5n1ft2
+BHfO85MaG4YmL6IN8R9t++saDd7huuHXo28wbTAdBgNVHQ4EFgQUVAnbHGloiy46
++F1Sys6sEa859TswHwYDVR0jBBgwFoAUVAnbHGloiy46+F1Sys6sEa859TswDwYD
+VR0TAQH/BAUwAwEB/zAaBgNVHREEEzARgglsb2NhbGhvc3SHBH8AAAEwCgYIKoZI
+zj0EAwIDRwAwRAIgJKOW927GMoJWFADQC5Q+ZFhwfWBch4S4N9tXxmv+yYgCIAvY
+w6N+TqgWezskbcivcHxEO8g/CdKImORAxzptzMm7
+-----END CERTIFICATE-----
+`
+export const KEY = `-----BEGIN EC PRIVATE KEY-----
+MHcCAQEEIAa7Y1159V1zcy9ro886ZgJ54lT4w0gqqdfom1lYMN04oAoGCCqGSM49
+AwEHoUQDQgAEZsYVsyKbm6OmYYIinfoMbWajmeXCPljnKZ5U1OTJ41R0S7reZ9X7
+dgR3zvOTGhuGJi+iDfEfbfvrGg3e4brh1w==
+-----END EC PRIVATE KEY-----
+`
