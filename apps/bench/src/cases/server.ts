@@ -1,7 +1,7 @@
 /** Servers, driven by raw sockets that cost as little as they can: what is counted is the server's. */
 import type { CaseBase, Target } from './bench-case.js'
 
-export type ServerOperation = 'select' | 'replace' | 'rows100'
+type ServerOperation = 'select' | 'replace' | 'rows100'
 
 export interface ServerCase extends CaseBase {
   readonly kind: 'server'

@@ -12,7 +12,7 @@ export interface WireCase extends CaseBase {
 
 const CLIENTS: readonly SubjectName[] = ['orbweaver', 'tarantool-driver', 'raw socket']
 
-export const OPERATION_WORDS: Readonly<Record<WireOperation, string>> = {
+const OPERATION_WORDS: Readonly<Record<WireOperation, string>> = {
   select: 'select by primary key',
   replace: 'replace a row of 10 fields',
   call: 'call a Lua function of two arguments',

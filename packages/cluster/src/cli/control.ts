@@ -12,7 +12,7 @@ export interface ControlRequest {
   readonly args: readonly string[]
 }
 
-export type ControlAnswer = { readonly done: string } | { readonly failed: string }
+type ControlAnswer = { readonly done: string } | { readonly failed: string }
 
 /** Answers commands one after another. @param run - what a command did, in words */
 export async function serveControl(path: string, run: (request: ControlRequest) => Promise<string>): Promise<Server> {

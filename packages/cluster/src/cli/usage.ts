@@ -34,7 +34,7 @@ from another terminal, talk to it through its file.
   --file PATH           where the cluster is written down, default ./orbweaver-cluster.json
   --help                this text`
 
-export const DEFAULT_FILE = 'orbweaver-cluster.json'
+const DEFAULT_FILE = 'orbweaver-cluster.json'
 
 /** What each command takes behind its name. */
 const ARGUMENTS: Readonly<Record<string, readonly string[]>> = {
