@@ -9,9 +9,11 @@ const { user, password, replicasets } = cluster.config
 /** What an instance says about itself. */
 async function ask(instance: ClusterInstance): Promise<{ isReadonly: boolean; buckets: number }> {
   await using connection = await connect({ uri: instance.uri, user, password, reconnect: false })
-  const status = (await connection.watchOnce('box.status')) as { is_ro: boolean }
+  const { is_ro: isReadonly, status } = (await connection.watchOnce('box.status')) as { is_ro: boolean; status: string }
+  // While it fetches what the others have, it lets nobody read.
+  if (status !== 'running') return { isReadonly, buckets: 0 }
   const [buckets] = await connection.call<[number]>('vshard.storage.buckets_count')
-  return { isReadonly: status.is_ro, buckets }
+  return { isReadonly, buckets }
 }
 
 for (const { id, instances } of replicasets) {

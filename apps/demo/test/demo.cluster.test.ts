@@ -7,6 +7,7 @@ import type { Server } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { tarantoolEngine } from '@orbweaver/cluster'
 import { connect } from '@orbweaver/connection'
 import { createRouter } from '@orbweaver/router'
 import { readTopology } from '@orbweaver/vshard'
@@ -219,5 +220,28 @@ describe('wrong use', () => {
     const run = demo('--help')
     expect(await run.ended).toBe(0)
     expect(run.output()).toContain('--topology FILE')
+  })
+})
+
+describe('npm start -- --engine tarantool', () => {
+  const missing = tarantoolEngine().missing()
+
+  it.skipIf(missing !== undefined)(
+    `tells the same story on real servers${missing === undefined ? '' : ` (skipped: ${missing})`}`,
+    async () => {
+      const run = demo('--once', '--engine', 'tarantool', ...SMALL)
+      expect([await run.ended, run.errors()]).toEqual([0, ''])
+      expect(run.output()).toContain('Every answer was checked and right')
+    },
+  )
+
+  it('says what to do where there is none', async () => {
+    const env = { ...process.env, TARANTOOL: '/nowhere/tarantool' }
+    const child = spawn(process.execPath, [MAIN, '--once', '--engine', 'tarantool'], { env })
+    let errors = ''
+    child.stderr.on('data', (chunk: Buffer) => (errors += chunk.toString()))
+    const code = await new Promise((resolve) => child.once('close', resolve))
+    expect(code).toBe(2)
+    expect(errors).toMatch(/^--engine tarantool: "\/nowhere\/tarantool" cannot be run .* set TARANTOOL to its path\n$/)
   })
 })

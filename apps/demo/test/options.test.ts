@@ -6,6 +6,7 @@ describe('the options of the demo', () => {
     expect(readOptions([])).toEqual({
       mode: 'show',
       isJson: false,
+      engine: 'embedded',
       topologyFile: undefined,
       replicasets: 3,
       instances: 3,
@@ -28,10 +29,12 @@ describe('the options of the demo', () => {
         '--port',
         '4000',
         '--json',
+        '--engine=tarantool',
       ]),
     ).toEqual({
       mode: 'idle',
       isJson: true,
+      engine: 'tarantool',
       topologyFile: 'out.json',
       replicasets: 2,
       instances: 1,
@@ -46,6 +49,7 @@ describe('the options of the demo', () => {
     ["Unknown option '--onze'", ['--onze']],
     ["Unexpected argument 'now'", ['now']],
     ["--replicasets is '0'", ['--replicasets', '0']],
+    ["--engine is 'lua'", ['--engine', 'lua']],
     ["--port is '80000'", ['--port', '80000']],
     ["--buckets is 'many'", ['--buckets', 'many']],
     ["--buckets is '1e3'", ['--buckets', '1e3']],

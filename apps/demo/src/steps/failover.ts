@@ -39,11 +39,13 @@ export async function failOver(
   let longest = 0
   const ended = new AbortController()
   let lastId = 0
+  // Of this moment: nothing moves buckets here.
+  const ours = bucketsOf(router, cluster.config.bucketCount, replicaset.id)
   const write = async (): Promise<void> => {
     while (!ended.signal.aborted && !signal.aborted) {
       const id = ++lastId
       const bucketId = router.bucketId(id)
-      if (router.locate(bucketId) !== replicaset.id) continue
+      if (!ours.has(bucketId)) continue
       const started = now()
       try {
         await router.callrw(bucketId, 'visit.add', [id, bucketId, id], { idempotent })
@@ -56,15 +58,14 @@ export async function failOver(
     }
   }
   const writers = Array.from({ length: WRITERS }, write)
-  const { promoteMs, masterKnownMs } = await promoteAmidst({ router }, next, replicaset.id)
-  ended.abort()
+  const switched = await promoteAmidst({ router }, next, replicaset.id).finally(() => ended.abort())
   await Promise.all(writers)
 
   const stored = new Set<number>()
   for (const [ids] of (await router.mapCallrw<[number[]]>('visit.ids')).values()) for (const id of ids) stored.add(id)
   const lost = [...acknowledged].filter((id) => !stored.has(id)).length
   printer.say(
-    `${next.name} became the master in ${duration(promoteMs)}; the router knew ${duration(masterKnownMs)} later`,
+    `${next.name} became the master in ${duration(switched.promoteMs)}; the router knew ${duration(switched.masterKnownMs)} later`,
   )
   printer.say(
     `${grouped(acknowledged.size)} writes were acknowledged, ${failed} failed${failed > 0 ? ` (${lastError})` : ''}, ${lost} were lost; the longest waited ${duration(longest)}`,
@@ -72,11 +73,16 @@ export async function failOver(
   const result = {
     oldMaster: old.name,
     newMaster: next.name,
-    masterKnownMs: Number(masterKnownMs.toFixed(1)),
+    masterKnownMs: Number(switched.masterKnownMs.toFixed(1)),
     failedWrites: failed,
     lostWrites: lost,
   }
   return { ok: failed === 0 && lost === 0 && acknowledged.size > 0, result }
+}
+
+function bucketsOf(router: World['router'], bucketCount: number, replicasetId: string): ReadonlySet<number> {
+  const all = Array.from({ length: bucketCount }, (_, i) => i + 1)
+  return new Set(all.filter((bucketId) => router.locate(bucketId) === replicasetId))
 }
 
 async function promoteAmidst(

@@ -87,13 +87,28 @@ local function wait_writable()
     end
 end
 
+-- While writes go on, those who vote are often a few rows ahead of the candidate, and vote for nobody who is behind them: the
+-- election times out, and the next one finds it further.
+local function be_elected()
+    local deadline = fiber.clock() + 10
+    while true do
+        local is_elected, failure = pcall(box.ctl.promote)
+        if is_elected then
+            return
+        end
+        if tostring(failure) ~= 'timed out' or fiber.clock() > deadline then
+            error(failure)
+        end
+    end
+end
+
 -- Called by the cluster: `orbweaver.promote(true)` on the new master, `orbweaver.promote(false)` on the old one before.
 orbweaver = {}
 
 function orbweaver.promote(is_master)
     if spec.elections ~= nil then
         if is_master then
-            box.ctl.promote()
+            be_elected()
         end
         return true
     end
