@@ -51,7 +51,7 @@ const connectChannel: TracingChannel<unknown, ConnectTrace> = tracingChannel(CHA
 const logChannel: Channel = channel(CHANNELS.log)
 
 export function isRequestTraced(): boolean {
-  return isHeard(requestChannel)
+  return requestChannel.hasSubscribers
 }
 
 /** Tells the start of a request; the returned sink passes its end on to the subscribers and to `sink`. */
@@ -93,7 +93,7 @@ class TracedSink implements ReplySink {
 
 /** Tells the start of an attempt to connect; undefined when nobody listens. */
 export function traceConnect(peer: string, attempt: number): ConnectTrace | undefined {
-  if (!isHeard(connectChannel)) return undefined
+  if (!connectChannel.hasSubscribers) return undefined
   const trace: ConnectTrace = { peer, attempt }
   connectChannel.start.publish(trace)
   connectChannel.end.publish(trace)
@@ -121,18 +121,4 @@ export function log(level: LogRecord['level'], event: string, fields: () => Read
   if (!logChannel.hasSubscribers) return
   const record: LogRecord = { ...fields(), level, package: 'connection', event }
   logChannel.publish(record)
-}
-
-type Hearable = Readonly<
-  Record<'start' | 'end' | 'asyncStart' | 'asyncEnd' | 'error', { readonly hasSubscribers: boolean }>
->
-
-function isHeard(tracing: Hearable): boolean {
-  return (
-    tracing.start.hasSubscribers ||
-    tracing.end.hasSubscribers ||
-    tracing.asyncStart.hasSubscribers ||
-    tracing.asyncEnd.hasSubscribers ||
-    tracing.error.hasSubscribers
-  )
 }

@@ -44,14 +44,7 @@ const logs: Channel = channel(CHANNELS.log)
 
 /** Whether anybody hears the start or the end of a request. */
 export function isRequestTraced(): boolean {
-  const { start, end, asyncStart, asyncEnd, error } = requests
-  return (
-    start.hasSubscribers ||
-    asyncEnd.hasSubscribers ||
-    error.hasSubscribers ||
-    end.hasSubscribers ||
-    asyncStart.hasSubscribers
-  )
+  return requests.hasSubscribers
 }
 
 /** Tells that a request is sent. */

@@ -38,14 +38,8 @@ const logChannel: Channel = channel(CHANNELS.log)
 
 /** Tells the start of a call; undefined when nobody listens. */
 export function traceCall(replicaset: string, mode: CallMode, type: number): CallTrace | undefined {
-  const { start, end, asyncStart, asyncEnd, error } = callChannel
-  const isHeard =
-    start.hasSubscribers ||
-    end.hasSubscribers ||
-    asyncStart.hasSubscribers ||
-    asyncEnd.hasSubscribers ||
-    error.hasSubscribers
-  if (!isHeard) return undefined
+  if (!callChannel.hasSubscribers) return undefined
+  const { start, end } = callChannel
   const trace: CallTrace = { replicaset, mode, type }
   start.publish(trace)
   end.publish(trace)

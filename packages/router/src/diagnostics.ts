@@ -54,7 +54,7 @@ const logChannel: Channel = channel(CHANNELS.log)
 
 /** Tells the start of a call; undefined when nobody listens. */
 export function traceCall(router: string, mode: CallMode, bucketId: number, name: string): CallTrace | undefined {
-  if (!isHeard(callChannel)) return undefined
+  if (!callChannel.hasSubscribers) return undefined
   const trace: CallTrace = { router, mode, bucketId, function: name }
   callChannel.start.publish(trace)
   callChannel.end.publish(trace)
@@ -78,7 +78,7 @@ export function traceMap<T extends ReadonlyMap<string, unknown>>(
   name: string,
   work: () => Promise<T>,
 ): Promise<T> {
-  if (!isHeard(mapChannel)) return work()
+  if (!mapChannel.hasSubscribers) return work()
   const trace: MapTrace = { router, kind, function: name }
   mapChannel.start.publish(trace)
   const whole = work()
@@ -119,18 +119,4 @@ export function log(
   if (!logChannel.hasSubscribers) return
   const record: LogRecord = { ...fields(), level, package: 'router', event, router }
   logChannel.publish(record)
-}
-
-type Hearable = Readonly<
-  Record<'start' | 'end' | 'asyncStart' | 'asyncEnd' | 'error', { readonly hasSubscribers: boolean }>
->
-
-function isHeard(tracing: Hearable): boolean {
-  return (
-    tracing.start.hasSubscribers ||
-    tracing.end.hasSubscribers ||
-    tracing.asyncStart.hasSubscribers ||
-    tracing.asyncEnd.hasSubscribers ||
-    tracing.error.hasSubscribers
-  )
 }

@@ -66,14 +66,7 @@ const logChannel: Channel = channel(CHANNELS.log)
 
 /** Whether anybody hears the start or the end of a request. */
 export function isRequestTraced(): boolean {
-  const { start, end, asyncStart, asyncEnd, error } = requestChannel
-  return (
-    start.hasSubscribers ||
-    end.hasSubscribers ||
-    asyncStart.hasSubscribers ||
-    asyncEnd.hasSubscribers ||
-    error.hasSubscribers
-  )
+  return requestChannel.hasSubscribers
 }
 
 /** Tells the start of a request. */
